@@ -1,0 +1,1 @@
+"""Makes datasets of named hidden states: prompts -> plan -> engines -> parts -> version."""

@@ -1,0 +1,88 @@
+"""The engine's contract: token ids in, named hidden states of exactly these ids out.
+
+An engine is given its target and the declared tensors once, then batches. `submit` may return before the work
+is done (a GPU copies out on a side stream), `Pending.result` waits; a worker keeps one batch ahead, so that
+the device never waits for the disk. Every engine passes `tests/contract/engine_contract.py`.
+
+Shapes: T tokens of a sample, H the width. Tensors are C-contiguous numpy arrays `[T, H]` of the schema's
+dtype (`ml_dtypes.bfloat16` where it is bfloat16), unpadded and unshifted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.schema import Schema
+from schemas.target import Target
+
+
+@dataclass(frozen=True)
+class Capture:
+    """The hidden states of one sample, as the engine hands them out.
+
+    `token_ids` are the ids that the engine says it ran, not those it was asked for: the caller compares.
+    `norms` are the L2 norms a token, computed where the tensor lies (on the device); NaN or Inf there means
+    that the row holds NaN or Inf. `argmax` is the engine's own next-token choice a position (`None` unless
+    asked for).
+    """
+
+    token_ids: NDArray[np.int32]
+    tensors: Mapping[str, NDArray[np.generic]]
+    norms: Mapping[str, NDArray[np.float32]]
+    argmax: NDArray[np.int32] | None = None
+
+
+class Pending(Protocol):
+    """Work that was submitted."""
+
+    def result(self) -> Sequence[Capture]:
+        """Wait for the states, one `Capture` a sample in the order of submission."""
+        ...
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What a run records of its engine: its name, the version of what computes, and what it computes in."""
+
+    name: str
+    version: str
+    dtype: str
+    device: str
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """Runs a target and hands out the tensors of `schema`. One engine lives in one Ray actor."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    @property
+    def target(self) -> Target:
+        """The identity of the model that is loaded."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """The tensors that `submit` hands out."""
+        ...
+
+    def submit(self, batch: Sequence[Sequence[int]], *, with_argmax: bool = False) -> Pending:
+        """Start the capture of a batch of token-id lists of any lengths from 1.
+
+        `with_argmax` also runs the lm_head (audit rows only; capture itself never does).
+
+        Raises `EngineError` for an empty batch, an empty sample or an id outside the vocabulary.
+        """
+        ...
+
+    def head_argmax(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
+        """Return `argmax(lm_head(norm(final)))` for stored `final` rows `[T, H]`: the check of audit rows."""
+        ...
+
+    def close(self) -> None:
+        """Release the model and its device memory; calling it again does nothing."""
+        ...

@@ -1,0 +1,1 @@
+"""Serves datasets over HTTP, and holds the client that trainers keep."""
