@@ -26,14 +26,17 @@ class Entry(NamedTuple):
 
 
 class KeyWriter(Protocol):
-    """A key that is written as a stream, in O(buffer) memory; there only once `close` has returned."""
+    """A key that is written as a stream, in O(buffer) memory; whole only once `close` has returned.
+
+    In a folder its name is durable when `Door.settle` has returned for it too.
+    """
 
     def write(self, data: Buffer) -> None:
         """Append; the buffer may be reused as soon as the call returns."""
         ...
 
     def close(self) -> None:
-        """Finish: the key is complete and durable."""
+        """Finish: the key is complete, its bytes are durable."""
         ...
 
     def abort(self) -> None:
@@ -85,7 +88,10 @@ class Door(Protocol):
         ...
 
     def entries(self, prefix: str) -> Iterator[Entry]:
-        """Yield every key under the folder `prefix`, sorted; for verify and gc only: readers never list."""
+        """Yield every key under the folder `prefix`, sorted; for verify and gc only: readers never list.
+
+        What a killed writer left behind is listed too (`keys.is_litter`), so that it can be named and removed.
+        """
         ...
 
     def delete(self, key: str) -> None:

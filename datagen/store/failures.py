@@ -1,0 +1,50 @@
+"""What an `OSError` means to a person: which folder, how many bytes free, what to do next."""
+
+import errno
+import os
+
+from datagen.store.errors import DoorError, NotFoundError, StoreError
+from schemas.problem import Problem
+
+_REPAIRS = {
+    errno.EACCES: "give this user the right to read and write that folder, or choose another root",
+    errno.EPERM: "give this user the right to read and write that folder, or choose another root",
+    errno.EROFS: "mount it writable, or choose another root",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "raise the machine's limit of open files (`fs.file-max`)",
+    errno.EIO: "look at the machine's disk errors (`dmesg`), and copy what can be read elsewhere",
+    errno.ESTALE: "the network file system lost the file: mount it again",
+    errno.ENAMETOOLONG: "choose a root with a shorter path",
+}
+_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_MISSING = (errno.ENOENT, errno.ENOTDIR)
+
+
+def free_bytes(path: str) -> int:
+    """Return the bytes that this user can still write at `path`, or at its nearest folder that is there."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path) or "."
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
+
+
+def store_error(error: OSError, doing: str, path: str) -> StoreError:
+    """Return the store's error for `error`, met while `doing` (`write`, `read`, ...) `path`."""
+    if error.errno in _MISSING:
+        message = f"expected a file, got {os.strerror(error.errno or 0).lower()}"
+        return NotFoundError(f"cannot {doing} {path}", [Problem(where=path, kind="missing", message=message)])
+    if error.errno in _SPACE:
+        what = "the quota is used up" if error.errno == errno.EDQUOT else "the disk is full"
+        message = f"expected room to write, got {free_bytes(path):,} bytes free: {what}"
+        repair = "free some space and run again: what is committed is whole, and the run goes on from there"
+        problem = Problem(where=os.path.dirname(path), kind="space", message=message, repair=repair)
+        return DoorError(f"cannot {doing} {path}", [problem])
+    where = os.path.dirname(path) if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else path
+    reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
+    problem = Problem(
+        where=where,
+        kind="place",
+        message=f"expected to {doing} here, got: {reason}",
+        repair=_REPAIRS.get(error.errno or 0),
+    )
+    return DoorError(f"cannot {doing} {path}", [problem])
