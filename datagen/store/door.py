@@ -90,7 +90,7 @@ class Door(Protocol):
     def entries(self, prefix: str) -> Iterator[Entry]:
         """Yield every key under the folder `prefix`, sorted; for verify and gc only: readers never list.
 
-        What a killed writer left behind is listed too (`keys.is_litter`), so that it can be named and removed.
+        What a killed writer left behind is listed too (`keys.is_litter`): it can be named and removed.
         """
         ...
 
