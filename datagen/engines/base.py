@@ -79,6 +79,15 @@ class Engine(Protocol):
         """
         ...
 
+    def handing_out(self, schema: Schema) -> "Engine":
+        """Return an engine that shares this one's loaded model and hands out the tensors of another schema.
+
+        The audit set is made so (every boundary), without loading a model twice. Closing one closes both.
+
+        Raises `EngineError` when the schema is of another target or dtype.
+        """
+        ...
+
     def head_argmax(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
         """Return `argmax(lm_head(norm(final)))` for stored `final` rows `[T, H]`: the check of audit rows."""
         ...
