@@ -1,0 +1,1 @@
+"""What runs Strata somewhere: run configs, constraints, and the makers of the demo's model and prompts."""
