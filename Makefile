@@ -1,0 +1,76 @@
+# Everything that make makes lies in .venv/ and data/ (both git-ignored); `make` alone lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+ARGS ?=
+
+BIN := .venv/bin
+READY := .venv/.ready
+MODEL := data/models/smollm2-135m-instruct
+PROMPTS := data/prompts/sharegpt.jsonl
+TOKENIZERS := data/tokenizers/qwen3 data/tokenizers/llama3_1
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(READY) ## make .venv with Strata (editable) and all it needs; on a machine without a GPU the pinned CPU set
+
+# The stamp goes first and comes back last: a .venv without it was interrupted, and is made anew.
+$(READY): pyproject.toml deploy/constraints-cpu.txt
+	@echo "setting up .venv (a minute or two; more when packages must be downloaded)"
+	@[ -e $@ ] || $(PYTHON) -m venv --clear .venv
+	@rm -f $@
+	@if nvidia-smi -L >/dev/null 2>&1; then constraint=(); else constraint=(--constraint deploy/constraints-cpu.txt); fi; \
+	$(BIN)/python -m pip install --quiet --quiet --no-input --disable-pip-version-check --no-compile \
+	    "$${constraint[@]}" --editable '.[dev]'
+	@touch $@
+
+.PHONY: assets
+assets: $(MODEL) $(PROMPTS) $(TOKENIZERS) ## make the demo's model and prompts, and the tests' tokenizers, under data/
+
+# Each is made whole or not at all, so that its being there is all that make needs to know.
+$(MODEL): | $(READY)
+	@$(BIN)/python -m deploy.demo.model
+
+$(PROMPTS): | $(READY)
+	@$(BIN)/python -m deploy.demo.prompts
+
+$(TOKENIZERS) &: | $(READY)
+	@$(BIN)/python -m deploy.demo.tokenizer_files || echo "going on without: the tests that need them are skipped by name"
+
+.PHONY: demo
+demo: $(READY) $(MODEL) $(PROMPTS) ## run the main job on a real model and real conversations, and show the dataset
+	@$(BIN)/strata run --config deploy/runs/demo.toml
+	@$(BIN)/strata show data/demo
+	@printf '%s\n' '' 'next, try' \
+	    '  $(BIN)/strata verify data/demo                      check every byte of it' \
+	    '  $(BIN)/strata show data/demo --sample ID            look at one sample' \
+	    '  $(BIN)/strata plan --config deploy/runs/demo.toml   what a run will cost, beforehand' \
+	    '  make demo                                        again: it resumes and finds nothing to do'
+
+.PHONY: test
+test: $(READY) assets ## set up and run all tests; pass options to pytest with ARGS="-k name"
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: $(READY) ## ruff, mypy --strict and the import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+.PHONY: bench
+bench: $(READY) assets ## measure the ratios that the design promises, and print them as a table
+	@$(BIN)/python -m tests.bench
+
+.PHONY: clean
+clean: ## remove what make made: .venv, the assets, the demo's dataset, the tools' caches
+	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf data/cache data/models data/prompts data/tokenizers data/demo data/demo.audit
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

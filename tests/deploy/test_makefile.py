@@ -1,0 +1,38 @@
+"""`make` lists every target, and `.ci/run` ends as the tests end."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAKE = shutil.which("make")
+pytestmark = pytest.mark.skipif(MAKE is None, reason="make is not installed")
+
+
+def test_help_is_the_default_and_lists_every_target() -> None:
+    targets = re.findall(r"^\.PHONY: (\w+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    said = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert targets[0] == "help"
+    assert {"setup", "assets", "demo", "test", "lint", "bench", "clean"} < set(targets)
+    assert [line.split()[1] for line in said.splitlines()] == targets
+
+
+@pytest.mark.parametrize(("lint", "tests", "status"), [(0, 0, 0), (0, 2, 2), (2, 0, 2), (2, 2, 2)], ids=str)
+def test_the_check_command(tmp_path: Path, lint: int, tests: int, status: int) -> None:
+    """`.ci/run` runs both, prints pytest's closing line last, and its status is theirs."""
+    closing = f"{'1 failed, ' if tests else ''}3 passed in 0.12s"
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    (tmp_path / "Makefile").write_text(
+        f"lint:\n\t@exit {lint}\ntest:\n\t@echo '===== {closing} ====='; exit {tests}\n", encoding="utf-8"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    ran = subprocess.run(
+        [tmp_path / ".ci" / "run"], stdout=subprocess.PIPE, text=True, check=False, env=environ
+    )
+    assert ran.returncode == status
+    assert ran.stdout.splitlines()[-1] == f"===== {closing} ====="
