@@ -71,6 +71,8 @@ bench: $(READY) assets ## measure the ratios that the design promises, and print
 
 .PHONY: clean
 clean: ## remove what make made: .venv, the assets, the demo's dataset, the tools' caches
-	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf data/cache data/models data/prompts data/tokenizers data/demo data/demo.audit
-	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis data/cache data/demo data/demo.audit
+	@for made in $(MODEL) $(PROMPTS) $(TOKENIZERS); do \
+	    rm -rf "$$made" "$${made%/*}/.$${made##*/}."{lock,partial}; \
+	done
+	@find schemas datagen service deploy tests -name __pycache__ -type d -prune -exec rm -rf {} +
