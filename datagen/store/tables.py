@@ -1,0 +1,84 @@
+"""The index and quarantine files of versions, read once each: content-hashed files never change.
+
+Tables are shared by every snapshot and commit that names them, and let go when nobody does.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakValueDictionary
+
+from datagen.store import quarantine
+from datagen.store.door import Door
+from datagen.store.errors import AlreadyExistsError
+from datagen.store.index_table import IndexTable
+from datagen.store.layout import Layout
+from schemas.records import IndexFile, QuarantinedSample, VersionRecord
+
+_READERS = 8
+
+
+class Tables:
+    """Reads and stores the content-hashed files of one dataset; safe for threads."""
+
+    def __init__(self, door: Door, layout: Layout) -> None:
+        self._door = door
+        self._layout = layout
+        self._held: WeakValueDictionary[str, IndexTable] = WeakValueDictionary()
+
+    def index(self, record: VersionRecord) -> list[IndexTable]:
+        """Return the tables of a version's index files, in its order.
+
+        Raises `NotFoundError` or `CorruptError` that names the first file that is missing or changed.
+        """
+        missing = [file for file in record.index if file.sha256 not in self._held]
+        if len(missing) < 2:
+            read = [self._read(file) for file in missing]
+        else:
+            with ThreadPoolExecutor(_READERS) as pool:
+                read = list(pool.map(self._read, missing))
+        fresh = dict(zip((file.sha256 for file in missing), read, strict=True))
+        return [fresh.get(file.sha256) or self._held_or_read(file) for file in record.index]
+
+    def store_index(self, table: IndexTable) -> IndexFile:
+        """Write an index file, durable, and return its entry."""
+        data, file = table.encode()
+        self._create(self._layout.index(file.sha256), data)
+        self._held[file.sha256] = table
+        return file
+
+    def quarantined(self, record: VersionRecord) -> list[QuarantinedSample]:
+        """Return every sample that was not made up to a version."""
+        return self.quarantine_rows(record.quarantine)
+
+    def quarantine_rows(self, files: Iterable[IndexFile]) -> list[QuarantinedSample]:
+        """Return the rows of quarantine files.
+
+        Raises `NotFoundError` or `CorruptError` that names the first file that is missing or changed.
+        """
+        found: list[QuarantinedSample] = []
+        for file in files:
+            key = self._layout.quarantine(file.sha256)
+            found += quarantine.decode(self._door.read(key), file, key)
+        return found
+
+    def store_quarantine(self, samples: Sequence[QuarantinedSample]) -> IndexFile:
+        """Write a quarantine file, durable, and return its entry."""
+        data, file = quarantine.encode(samples)
+        self._create(self._layout.quarantine(file.sha256), data)
+        return file
+
+    def _held_or_read(self, file: IndexFile) -> IndexTable:
+        held = self._held.get(file.sha256)
+        return self._read(file) if held is None else held
+
+    def _read(self, file: IndexFile) -> IndexTable:
+        key = self._layout.index(file.sha256)
+        table = IndexTable.decode(self._door.read(key), file, key)
+        return self._held.setdefault(file.sha256, table)
+
+    def _create(self, key: str, data: bytes) -> None:
+        try:
+            self._door.create(key, data)
+        except AlreadyExistsError:
+            # The name is the content's hash: the same file, whose writer may not have synced it yet.
+            self._door.settle([key])
