@@ -2,20 +2,14 @@
 
 from collections.abc import Sequence
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from datagen.store.dtypes import NUMPY_DTYPES
 from datagen.store.sample_data import SampleData
 from schemas.sample import prompt_id, sample_id
 from schemas.schema import INPUT_IDS, LOSS_MASK, DType, Schema, TokenColumn
 from schemas.target import Target, WeightsDigest
-
-NUMPY_DTYPES: dict[str, np.dtype[np.generic]] = {
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "float16": np.dtype(np.float16),
-    "float32": np.dtype(np.float32),
-}
 
 
 def tiny_target(n_layers: int = 4, hidden_size: int = 8, vocab_size: int = 1000) -> Target:
@@ -55,7 +49,8 @@ def random_rows(n_tokens: int, width: int, dtype: str, rng: np.random.Generator)
 def row_norms(rows: NDArray[np.generic]) -> NDArray[np.float32]:
     """Return the L2 norm of each row, `[T]` float32."""
     wide = rows.astype(np.float32)
-    return np.sqrt(np.einsum("th,th->t", wide, wide, dtype=np.float32))
+    norms: NDArray[np.float32] = np.sqrt((wide * wide).sum(axis=1, dtype=np.float32))
+    return norms
 
 
 def random_sample(schema: Schema, n_tokens: int, seed: int, conversation_id: str | None = None) -> SampleData:
