@@ -50,7 +50,9 @@ def architecture_of(config: Any) -> Architecture:
     Raises `OpeningError` with every size that is missing.
     """
     text = config.get_text_config(decoder=True)
-    sizes = {name: getattr(text, name, None) for name in ("num_hidden_layers", "hidden_size", "vocab_size")}
+    sizes: dict[str, Any] = {
+        name: getattr(text, name, None) for name in ("num_hidden_layers", "hidden_size", "vocab_size")
+    }
     problems = [
         Problem(where=name, kind="config", message=f"expected a positive number, got {value!r}")
         for name, value in sizes.items()

@@ -75,7 +75,8 @@ class Engine(Protocol):
 
         `with_argmax` also runs the lm_head (audit rows only; capture itself never does).
 
-        Raises `EngineError` for an empty batch, an empty sample or an id outside the vocabulary.
+        Raises `BatchError` for an empty batch, an empty sample, one longer than the model has positions for,
+        or an id outside the vocabulary; `EngineError` once the engine is closed.
         """
         ...
 

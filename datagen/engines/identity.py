@@ -1,4 +1,4 @@
-"""The target's identity from a model's files: config, tokenizer and safetensors headers, no weights loaded."""
+"""The target's identity from a model's files: config, tokenizer, safetensors headers; no weights loaded."""
 
 from datagen.engines.architecture import architecture_of, read_config
 from datagen.engines.errors import OpeningError

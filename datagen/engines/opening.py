@@ -1,6 +1,7 @@
 """Opens an engine by its name, and loads only that one's libraries: the synthetic engine never meets torch.
 
-An engine's module has two functions, `read_target(settings)` and `open_engine(settings, schema)`.
+An engine's module has three functions: `read_target(settings)`, `engine_version()` and
+`open_engine(settings, schema)`.
 """
 
 from importlib import import_module
@@ -14,6 +15,8 @@ from schemas.target import Target
 
 class _EngineModule(Protocol):
     def read_target(self, settings: EngineSettings) -> Target: ...
+
+    def engine_version(self) -> str: ...
 
     def open_engine(self, settings: EngineSettings, schema: Schema) -> Engine: ...
 
@@ -30,6 +33,11 @@ def read_target(settings: EngineSettings) -> Target:
     Raises `OpeningError` with everything that is wrong with the model's files.
     """
     return _module(settings).read_target(settings)
+
+
+def engine_version(settings: EngineSettings) -> str:
+    """Return the version of what computes, as `EngineInfo.version` will say it, without loading weights."""
+    return _module(settings).engine_version()
 
 
 def open_engine(settings: EngineSettings, schema: Schema) -> Engine:

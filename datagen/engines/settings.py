@@ -43,11 +43,11 @@ class EngineSettings(BaseModel):
     device: Device = "auto"
     """`auto` is cuda where there is a CUDA device, else cpu."""
     device_map: str | None = None
-    """How accelerate spreads the layers over several GPUs (`auto`, `balanced`, `sequential`); replaces `device`."""
+    """How accelerate spreads the layers over GPUs (`auto`, `balanced`, `sequential`); replaces `device`."""
     attn_implementation: str | None = None
     """transformers' name of an attention (`sdpa`, `eager`, `flash_attention_2`); unset is its own choice."""
     trust_remote_code: bool = False
-    """Run the Python files that lie in the model's folder; needed by models that transformers does not have."""
+    """Run the Python files in the model's folder; needed by models that transformers does not have."""
     threads: PositiveInt | None = None
     """Threads of torch on the CPU; unset is torch's own choice."""
     synthetic: SyntheticSettings = SyntheticSettings()

@@ -1,4 +1,4 @@
-"""Digests of a tokenizer and of its chat template, over what the files say and not over how they are laid out.
+"""Digests of a tokenizer and of its chat template, over what the files say, not how they are laid out.
 
 The chat template is digested apart: it may be changed while every token keeps its id.
 """
@@ -56,7 +56,7 @@ def tokenizer_digest(folder: Path) -> str | Problem:
     return sha256_hex(canonical_json(content))
 
 
-def chat_template_digest(folder: Path) -> str | None | Problem:
+def chat_template_digest(folder: Path) -> str | Problem | None:
     """Return the sha256 of the chat template's text (UTF-8), `None` where the model has none.
 
     `chat_template.jinja` goes before `chat_template.json` and the key in `tokenizer_config.json`, as in

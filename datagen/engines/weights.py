@@ -2,9 +2,9 @@
 
 Where the files came from the hub and its own hashes are at hand, those are digested: in the hub's cache a
 snapshot's file is a link to a blob that is named by its sha256; in a folder filled by `hf download
---local-dir` a `.metadata` file beside it holds that hash and the time. Else each file's name, size, safetensors
-header and a fixed sample of its bytes are: enough to tell models, revisions, fine-tunes and truncated files
-apart, though not to find one changed value in a file.
+--local-dir` a `.metadata` file beside it holds that hash and the time. Else each file's name, size,
+safetensors header and a fixed sample of its bytes are: enough to tell models, revisions, fine-tunes and
+truncated files apart, though not to find one changed value in a file.
 """
 
 import os
