@@ -31,11 +31,9 @@ def key_of(sample: QuarantinedSample) -> Key:
     return sample.source, sample.prompt_id, sample.reason
 
 
-def new_rows(
-    found: Iterable[QuarantinedSample], known: Iterable[QuarantinedSample]
-) -> list[QuarantinedSample]:
+def new_rows(found: Iterable[QuarantinedSample], known: Iterable[Key]) -> list[QuarantinedSample]:
     """Return the rows of `found` that are neither known nor given before."""
-    seen = {key_of(sample) for sample in known}
+    seen = set(known)
     fresh: list[QuarantinedSample] = []
     for sample in found:
         if key_of(sample) not in seen:

@@ -24,6 +24,7 @@ class Tables:
         self._door = door
         self._layout = layout
         self._held: WeakValueDictionary[str, IndexTable] = WeakValueDictionary()
+        self._failures: dict[str, frozenset[quarantine.Key]] = {}
 
     def index(self, record: VersionRecord) -> list[IndexTable]:
         """Return the tables of a version's index files, in its order.
@@ -61,11 +62,22 @@ class Tables:
             found += quarantine.decode(self._door.read(key), file, key)
         return found
 
+    def quarantine_keys(self, record: VersionRecord) -> set[quarantine.Key]:
+        """Return what failed up to a version and how; each file is read once."""
+        for file in record.quarantine:
+            if file.sha256 not in self._failures:
+                self._note(file, self.quarantine_rows([file]))
+        return set().union(*(self._failures[file.sha256] for file in record.quarantine))
+
     def store_quarantine(self, samples: Sequence[QuarantinedSample]) -> IndexFile:
         """Write a quarantine file, durable, and return its entry."""
         data, file = quarantine.encode(samples)
         self._create(self._layout.quarantine(file.sha256), data)
+        self._note(file, samples)
         return file
+
+    def _note(self, file: IndexFile, samples: Sequence[QuarantinedSample]) -> None:
+        self._failures[file.sha256] = frozenset(quarantine.key_of(sample) for sample in samples)
 
     def _held_or_read(self, file: IndexFile) -> IndexTable:
         held = self._held.get(file.sha256)

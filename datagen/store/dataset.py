@@ -1,0 +1,282 @@
+"""A dataset behind a door: made once, opened by name, changed only by commits.
+
+`Dataset` is the writing side and the way in; what a version holds is read through a `Snapshot`, which no
+later commit changes.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Self
+
+from datagen.store.append import Append
+from datagen.store.closed_part import ClosedPart
+from datagen.store.commit import Change, Committer
+from datagen.store.damage import corrupt
+from datagen.store.door import Door
+from datagen.store.errors import AlreadyExistsError, ConflictError, NotFoundError, RefusedError
+from datagen.store.layout import DATASET, Layout
+from datagen.store.record_files import create_record, read_record
+from datagen.store.rewrite import Drop, Rollback, Split
+from datagen.store.snapshot import Snapshot
+from datagen.store.tables import Tables
+from datagen.store.version_log import VersionLog
+from schemas.problem import Problem
+from schemas.provenance import identity_differences
+from schemas.record import sha256_hex
+from schemas.records import (
+    DatasetRecord,
+    PartRecord,
+    QuarantinedSample,
+    RunEnd,
+    RunStart,
+    SplitRule,
+    VersionRecord,
+)
+from schemas.schema import Schema
+
+__all__ = ["Dataset", "Snapshot", "dataset_names"]
+
+
+class Dataset:
+    """One dataset; safe for threads, and for any number of processes that commit at once.
+
+    >>> import tempfile
+    >>> from datagen.store.local import LocalDoor
+    >>> Dataset.open(LocalDoor(tempfile.mkdtemp()), "demo")
+    Traceback (most recent call last):
+    datagen.store.errors.NotFoundError: no dataset 'demo' ...
+    """
+
+    def __init__(self, door: Door, layout: Layout, record: DatasetRecord) -> None:
+        self.door = door
+        self.layout = layout
+        self.record = record
+        self.log = VersionLog(door, layout, record.dataset_id)
+        self.tables = Tables(door, layout)
+        self.committer = Committer(self.log, self.tables, record.dataset_id)
+        self._schemas: dict[str, Schema] = {}
+        self._declared: str | None = None
+
+    @classmethod
+    def create(cls, door: Door, name: str, schema: Schema, *, exist_ok: bool) -> Self:
+        """Make a dataset and return it; with `exist_ok`, one that is there is opened.
+
+        Raises `AlreadyExistsError` without `exist_ok`, `ConflictError` with every difference when the
+        dataset has versions of another schema, and `DoorError` where nothing can be written, or where a
+        second create is not refused.
+        """
+        layout = Layout(name)
+        if not door.exists(layout.dataset):
+            probe = getattr(door, "probe_create", None)
+            if probe is not None:
+                probe(name)
+            record = DatasetRecord(dataset_id=uuid.uuid4().hex, name=name, created_at=datetime.now(UTC))
+            try:
+                create_record(door, layout.dataset, record)
+            except AlreadyExistsError:
+                if not exist_ok:
+                    raise
+        elif not exist_ok:
+            message = f"expected no dataset {name!r} yet, got one"
+            raise AlreadyExistsError(
+                f"{name} exists", [Problem(where=f"{door.url}/{name}", kind="exists", message=message)]
+            )
+        dataset = cls.open(door, name)
+        dataset._declare(schema)
+        return dataset
+
+    @classmethod
+    def open(cls, door: Door, name: str) -> Self:
+        """Open a dataset by its name; raises `NotFoundError` that lists those there are in a folder."""
+        layout = Layout(name)
+        try:
+            record = read_record(DatasetRecord, door, layout.dataset)
+        except NotFoundError as error:
+            there = dataset_names(door)
+            known = "" if there is None else f"; there are: {', '.join(there) or 'none'}"
+            message = f"expected a dataset with {DATASET}, got none{known}"
+            problem = Problem(where=f"{door.url}/{name}", kind="dataset", message=message)
+            raise NotFoundError(f"no dataset {name!r}", [problem]) from error
+        return cls(door, layout, record)
+
+    @property
+    def name(self) -> str:
+        """The name it is opened by."""
+        return self.layout.name
+
+    def schema(self, fingerprint: str) -> Schema:
+        """Return a declared schema, its fingerprint checked."""
+        known = self._schemas.get(fingerprint)
+        if known is None:
+            known = read_schema(self.door, self.layout, fingerprint)
+            self._schemas[fingerprint] = known
+        return known
+
+    def latest(self) -> VersionRecord | None:
+        """Return the newest version's record, or `None` before the first commit."""
+        return self.log.latest()
+
+    def version(self, number: int) -> VersionRecord:
+        """Return a version's record; raises `NotFoundError` that says which versions there are."""
+        return self.log.read(number)
+
+    def snapshot(self, number: int | None = None) -> Snapshot:
+        """Return a reader of a version, the newest by default.
+
+        Raises `NotFoundError` when there is no such version, `CorruptError` when its index is damaged.
+        """
+        record = self.log.latest() if number is None else self.log.read(number)
+        if record is None:
+            message = "expected a version, got none: nothing is committed yet"
+            problem = Problem(where=self.name, kind="version", message=message)
+            raise NotFoundError(f"{self.name} has no version", [problem])
+        return Snapshot(
+            self.door,
+            self.layout,
+            record,
+            self.schema(record.schema_fingerprint),
+            self.tables.index(record),
+        )
+
+    def write_run_start(self, record: RunStart) -> None:
+        """Store `runs/<run>/start.json`; raises `AlreadyExistsError` when that run has another one."""
+        create_record(self.door, self.layout.run_start(record.run_id), record)
+
+    def write_run_end(self, record: RunEnd) -> None:
+        """Store `runs/<run>/end.json`; raises `AlreadyExistsError` when that run has another one."""
+        create_record(self.door, self.layout.run_end(record.run_id), record)
+
+    def run_starts(self) -> list[RunStart]:
+        """Return every run's start, oldest first. It lists a folder: for resume, show and verify only."""
+        found = [read_record(RunStart, self.door, key) for key in self._run_keys("start.json")]
+        return sorted(found, key=lambda run: (run.started_at, run.run_id))
+
+    def run_ends(self) -> list[RunEnd]:
+        """Return how every run ended that did, oldest first; listed like `run_starts`."""
+        found = [read_record(RunEnd, self.door, key) for key in self._run_keys("end.json")]
+        return sorted(found, key=lambda run: (run.ended_at, run.run_id))
+
+    def commit(
+        self, parts: Sequence[ClosedPart], quarantined: Sequence[QuarantinedSample], *, run_id: str
+    ) -> VersionRecord:
+        """Commit closed parts and the samples that were not made; return the version that holds them all.
+
+        Committing the same again changes nothing and returns the newest version. Raises `ConflictError` when
+        a part is condemned or of another schema, `CorruptError` when one is not as it was closed, and
+        `RefusedError` when there is nothing to commit and no version yet. On any error the samples are
+        either committed or not, never in part: committing them again is always right.
+        """
+        self._check_parts(parts)
+        fingerprint = self._fingerprint(parts, run_id)
+        record = self.committer.commit(Append(self.tables, parts, quarantined, fingerprint, run_id))
+        if record is None:
+            raise RefusedError(f"{self.name}: nothing to commit, no part and no quarantined sample")
+        return record
+
+    def drop(self, sample_ids: Iterable[str]) -> VersionRecord:
+        """Leave samples out of the next version; raises `NotFoundError` naming those the newest lacks."""
+        wanted = frozenset(sample_ids)
+        snapshot = self.snapshot()
+        problems = [
+            Problem(
+                where=sample_id, kind="sample", message="expected a sample of the newest version, got none"
+            )
+            for sample_id in sorted(wanted)
+            if sample_id not in snapshot.index
+        ]
+        if problems:
+            raise NotFoundError("these samples cannot be dropped", problems)
+        return self._change(Drop(wanted, self._part_bytes))
+
+    def split(self, rules: Sequence[SplitRule]) -> VersionRecord:
+        """Replace the split rules in the next version."""
+        return self._change(Split(tuple(rules)))
+
+    def rollback(self, number: int) -> VersionRecord:
+        """List again what version `number` lists; raises `ConflictError` when its parts are condemned."""
+        target = self.version(number)
+        return self._change(Rollback(target, tuple(self.tables.index(target))))
+
+    def _change(self, change: Change) -> VersionRecord:
+        record = self.committer.commit(change)
+        if record is None:
+            raise NotFoundError(f"{self.name} has no version yet: commit a part first")
+        return record
+
+    def _declare(self, schema: Schema) -> None:
+        fingerprint = schema.fingerprint
+        newest = self.latest()
+        if newest and newest.schema_fingerprint != fingerprint:
+            theirs = self.schema(newest.schema_fingerprint)
+            problems = identity_differences("schema", _content(schema), _content(theirs))
+            raise ConflictError(f"{self.name} has another schema: choose another dataset", problems)
+        try:
+            create_record(self.door, self.layout.schema(fingerprint), schema)
+        except AlreadyExistsError:
+            # The same content under another name of the target: the first stays.
+            self.schema(fingerprint)
+        self._declared = fingerprint
+
+    def _fingerprint(self, parts: Sequence[ClosedPart], run_id: str) -> str:
+        """Return the schema of a first version."""
+        if parts:
+            fingerprint = parts[0].record.schema_fingerprint
+        elif self._declared:
+            fingerprint = self._declared
+        elif newest := self.latest():
+            fingerprint = newest.schema_fingerprint
+        else:
+            start = read_record(RunStart, self.door, self.layout.run_start(run_id))
+            fingerprint = start.schema_fingerprint
+        self.schema(fingerprint)
+        return fingerprint
+
+    def _check_parts(self, parts: Sequence[ClosedPart]) -> None:
+        problems = []
+        for part in parts:
+            key = self.layout.part_record(part.record.part_id)
+            try:
+                got = sha256_hex(self.door.read(key))
+            except NotFoundError:
+                got = "no such file"
+            if got != part.record_sha256:
+                message = f"expected sha256 {part.record_sha256} as it was closed, got {got}"
+                problems.append(Problem(where=key, kind="part", message=message, repair="make it again"))
+        if problems:
+            raise ConflictError("these parts cannot be committed", problems)
+
+    def _part_bytes(self, part_ids: Iterable[str]) -> int:
+        keys = (self.layout.part_record(part_id) for part_id in part_ids)
+        return sum(read_record(PartRecord, self.door, key).size_bytes for key in keys)
+
+    def _run_keys(self, file: str) -> Iterator[str]:
+        return (entry.key for entry in self.door.entries(self.layout.runs) if entry.key.endswith(f"/{file}"))
+
+
+def read_schema(door: Door, layout: Layout, fingerprint: str) -> Schema:
+    """Read a declared schema; raises `CorruptError` when it is not the one of that fingerprint."""
+    key = layout.schema(fingerprint)
+    schema = read_record(Schema, door, key)
+    if schema.fingerprint != fingerprint:
+        raise corrupt(key, "fingerprint", f"expected {fingerprint}, got {schema.fingerprint}")
+    return schema
+
+
+def dataset_names(door: Door) -> list[str] | None:
+    """Return the datasets in a folder, or `None` where the root is a bucket."""
+    marker = door.local_path(DATASET)
+    if marker is None:
+        return None
+    if not marker.parent.is_dir():
+        return []
+    return sorted(path.parent.name for path in marker.parent.glob(f"*/{DATASET}"))
+
+
+def _content(schema: Schema) -> dict[str, object]:
+    """Return what the fingerprint is taken of, tensors and columns by name so that a difference names one."""
+    return {
+        "target": schema.target.identity(),
+        "tensors": {spec.name: str(spec) for spec in schema.tensors},
+        "token_columns": {column.name: column.dtype for column in schema.token_columns},
+    }
