@@ -180,4 +180,5 @@ def id_array(hex_ids: list[str]) -> "pa.Array[Any]":
 def _lists(values: Sequence[NDArray[np.generic]]) -> Any:
     ends = np.cumsum([0, *(len(array) for array in values)], dtype=np.int32)
     flat: Any = np.concatenate(values)
-    return pa.ListArray.from_arrays(pa.array(ends), pa.array(flat))
+    offsets: Any = pa.array(ends)
+    return pa.ListArray.from_arrays(offsets, pa.array(flat))
