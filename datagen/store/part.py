@@ -6,7 +6,7 @@ large goes straight to its file: memory is that of the samples in hand, whatever
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Literal, Self
@@ -54,7 +54,9 @@ class PartWriter:
             self._executor = undo.enter_context(ThreadPoolExecutor(threads, "part"))
             self._group = GroupWriter(door, folder, schema, self._executor)
             undo.callback(self._group.abort)
-            self._samples = SamplesWriter(door.open_writer(f"{folder}/{SAMPLES}"), schema)
+            samples = door.open_writer(f"{folder}/{SAMPLES}")
+            undo.callback(samples.abort)
+            self._samples = SamplesWriter(samples, schema)
             undo.pop_all()
 
     @property
@@ -128,11 +130,20 @@ class PartWriter:
         return ClosedPart(record, digest, self._index_rows.table(self.part_id, digest))
 
     def abort(self) -> None:
-        """Give up; what was written is removed where that is possible, and is in no record."""
+        """Give up: what was written is removed where that is possible, and is in no record.
+
+        A part that was closed stays.
+        """
+        if self._state in ("closed", "aborted"):
+            return
         self._state = "aborted"
         self._group.abort()
         self._samples.abort()
         self._executor.shutdown()
+        # Whoever aborts has an error to tell already; what cannot be removed now, gc removes.
+        with suppress(StoreError):
+            for entry in list(self._door.entries(self._layout.part(self.part_id))):
+                self._door.delete(entry.key)
 
     def __enter__(self) -> Self:
         return self
@@ -141,8 +152,7 @@ class PartWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Abort, unless `close` has returned."""
-        if self._state != "closed":
-            self.abort()
+        self.abort()
 
     def _check_open(self) -> None:
         if self._state != "open":

@@ -1,0 +1,265 @@
+"""One part, read: any token range of a sample by plain ranges of bytes, checked block by block.
+
+The reader goes by the part's own lengths and checksums, never by Zarr's: what is missing, short or changed is
+an error with its name, where Zarr would give zeros.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datagen.store.checksum import block_checksums, bytes_of
+from datagen.store.damage import corrupt, damage
+from datagen.store.door import Door
+from datagen.store.dtypes import NUMPY_DTYPES
+from datagen.store.errors import CorruptError, NotFoundError
+from datagen.store.group import column_path, tensor_path
+from datagen.store.layout import SAMPLES, Layout
+from datagen.store.part_table import PartSample, PartTable
+from schemas.errors import RecordError, SchemaError
+from schemas.problem import Problem
+from schemas.record import sha256_hex
+from schemas.records import BLOCK_ROWS, PartRecord
+from schemas.schema import Schema, TensorSpec
+
+_PIECE_BYTES = 2**20
+
+
+class ByteRange(NamedTuple):
+    """Where rows lie: `length` bytes from `offset` of `key`."""
+
+    key: str
+    offset: int
+    length: int
+
+
+class PartReader:
+    """Reads a part of `dataset` under `schema`; lazy, and safe for threads.
+
+    With `part_sha256`, the sha256 of `part.json`, everything small is checked by the chain of digests.
+    Every method raises `CorruptError` where bytes are missing, short or changed, and `NotFoundError` where no
+    such part is.
+    """
+
+    def __init__(
+        self, door: Door, dataset: str, part_id: str, schema: Schema, part_sha256: str | None = None
+    ) -> None:
+        self.part_id = part_id
+        self._door = door
+        self._layout = Layout(dataset)
+        self._folder = self._layout.part(part_id)
+        self._schema = schema
+        self._sha256 = part_sha256
+        self._columns: dict[str, NDArray[np.generic]] = {}
+
+    @cached_property
+    def record(self) -> PartRecord:
+        """The part's record, its digest and its agreement with the schema checked."""
+        key = self._layout.part_record(self.part_id)
+        data = self._door.read(key)
+        if self._sha256 is not None and (found := sha256_hex(data)) != self._sha256:
+            raise corrupt(key, "sha256", f"expected sha256 {self._sha256}, got {found}")
+        try:
+            record = PartRecord.from_json(data, key)
+        except RecordError as error:
+            raise CorruptError(f"{key} is damaged", error.problems) from error
+        if problems := _record_problems(record, self._schema, self.part_id, key):
+            raise CorruptError(f"{key} is damaged", problems)
+        return record
+
+    @cached_property
+    def table(self) -> PartTable:
+        """The rows of `samples.parquet`, one a sample."""
+        key = f"{self._folder}/{SAMPLES}"
+        return PartTable.decode(self._whole_file(SAMPLES), self._schema, self.record, key)
+
+    def locate(self, row_start: int, n_tokens: int, name: str, window: slice | None = None) -> ByteRange:
+        """Return where the rows of `window` of a sample's tensor lie."""
+        spec = self._schema.tensor(name)
+        first, end = window_of(window, n_tokens)
+        if row_start < 0 or row_start + n_tokens > self.record.n_tokens:
+            raise self._beyond(row_start, n_tokens)
+        key = f"{self._folder}/{tensor_path(name)}"
+        return ByteRange(key, (row_start + first) * spec.row_bytes, (end - first) * spec.row_bytes)
+
+    def read_tensor(
+        self,
+        row_start: int,
+        n_tokens: int,
+        name: str,
+        window: slice | None = None,
+        *,
+        check: bool = True,
+        out: NDArray[np.generic] | None = None,
+    ) -> NDArray[np.generic]:
+        """Return a sample's rows `[t, H]` of the tensor's dtype: all of them, or those of `window`.
+
+        With `check` every 64-row block that the window touches is read whole and compared with its crc32c.
+        `out`, C-contiguous, is filled and returned instead of a new array.
+        """
+        spec = self._schema.tensor(name)
+        place = self.locate(row_start, n_tokens, name, window)
+        first, end = window_of(window, n_tokens)
+        rows = _output(out, (end - first, spec.width), NUMPY_DTYPES[spec.dtype])
+        if len(rows) == 0:
+            return rows
+        try:
+            if check:
+                self._read_checked(spec, row_start, n_tokens, first, rows)
+            else:
+                self._door.read_into(place.key, place.offset, bytes_of(rows))
+        except NotFoundError as error:
+            headline = f"part {self.part_id}: {name} from row {row_start} on cannot be read"
+            raise CorruptError(headline, error.problems) from error
+        return rows
+
+    def read_tokens(
+        self, row_start: int, n_tokens: int, name: str, window: slice | None = None
+    ) -> NDArray[np.generic]:
+        """Return a sample's values `[t]` of a token column, or those of `window`; always checked."""
+        first, end = window_of(window, n_tokens)
+        values = self._column(name)
+        if row_start < 0 or row_start + n_tokens > len(values):
+            raise self._beyond(row_start, n_tokens)
+        return values[row_start + first : row_start + end]
+
+    def read_norms(
+        self, row_start: int, n_tokens: int, name: str, window: slice | None = None
+    ) -> NDArray[np.float32]:
+        """Return the L2 norm of each row `[t]` of a sample's tensor, as the engine measured it."""
+        self._schema.tensor(name)
+        first, end = window_of(window, n_tokens)
+        return self.table.norms(self.table.find(row_start, n_tokens), name)[first:end]
+
+    def sample(self, row_start: int, n_tokens: int) -> PartSample:
+        """Return a sample's ids, source and text."""
+        return self.table.sample(self.table.find(row_start, n_tokens))
+
+    def samples(self) -> Iterator[PartSample]:
+        """Yield every sample of the part, in the order of its rows."""
+        return (self.table.sample(row) for row in range(len(self.table)))
+
+    def _read_checked(
+        self, spec: TensorSpec, row_start: int, n_tokens: int, first: int, rows: NDArray[np.generic]
+    ) -> None:
+        """Fill `rows` from the sample's row `first` on, and compare every block that they touch.
+
+        Pieces of whole blocks are summed while they lie in the cache; those that jut out of the window are
+        read aside and trimmed.
+        """
+        key = f"{self._folder}/{tensor_path(spec.name)}"
+        row = self.table.find(row_start, n_tokens)
+        expected = self.table.blocks(row, spec.name)
+        end = first + len(rows)
+        step = max(1, _PIECE_BYTES // (BLOCK_ROWS * spec.row_bytes)) * BLOCK_ROWS
+        changed: list[Problem] = []
+        for start in range(first // BLOCK_ROWS * BLOCK_ROWS, end, step):
+            stop = min(start + step, -(-end // BLOCK_ROWS) * BLOCK_ROWS, n_tokens)
+            inside = start >= first and stop <= end
+            piece = (
+                rows[start - first : stop - first]
+                if inside
+                else np.empty((stop - start, spec.width), rows.dtype)
+            )
+            self._door.read_into(key, (row_start + start) * spec.row_bytes, bytes_of(piece))
+            found = block_checksums(piece)
+            wanted = expected[start // BLOCK_ROWS :][: len(found)]
+            changed += [
+                self._changed(key, row, start // BLOCK_ROWS + int(at), wanted[at], found[at])
+                for at in np.flatnonzero(found != wanted)
+            ]
+            if not inside:
+                low, high = max(start, first), min(stop, end)
+                rows[low - first : high - first] = piece[low - start : high - start]
+        if changed:
+            raise CorruptError(f"part {self.part_id}: {spec.name} is damaged", changed)
+
+    def _changed(self, key: str, row: int, block: int, wanted: np.uint32, found: np.uint32) -> Problem:
+        sample_id = self.table.sample(row).sample_id
+        message = f"sample {sample_id}, block {block}: expected crc32c {wanted:#010x}, got {found:#010x}"
+        return damage(key, "crc32c", message)
+
+    def _column(self, name: str) -> NDArray[np.generic]:
+        """Return a token column of the whole part, `[T]`, read once."""
+        values = self._columns.get(name)
+        if values is None:
+            columns = {column.name: column for column in self._schema.token_columns}
+            if name not in columns:
+                message = f"expected one of {', '.join(columns)}, got {name!r}"
+                raise SchemaError("no such column", [Problem(where=name, kind="column", message=message)])
+            dtype = NUMPY_DTYPES[columns[name].dtype]
+            data = self._whole_file(column_path(name))
+            values = np.frombuffer(data, dtype, count=self.record.n_tokens)
+            self._columns[name] = values
+        return values
+
+    def _whole_file(self, path: str) -> bytes:
+        """Return a small file of the part, its size and sha256 those of the record."""
+        key = f"{self._folder}/{path}"
+        (expected,) = (file for file in self.record.files if file.path == path)
+        try:
+            data = self._door.read(key)
+        except NotFoundError as error:
+            raise CorruptError(f"part {self.part_id}: {path} is gone", error.problems) from error
+        if (found := sha256_hex(data)) != expected.sha256:
+            sizes = f"{expected.size_bytes} bytes were written, {len(data)} are there"
+            message = f"expected sha256 {expected.sha256}, got {found} ({sizes})"
+            raise corrupt(key, "sha256", message)
+        return data
+
+    def _beyond(self, row_start: int, n_tokens: int) -> CorruptError:
+        message = f"expected rows below {self.record.n_tokens}, got {row_start} to {row_start + n_tokens}"
+        return corrupt(self._folder, "rows", message)
+
+
+def window_of(window: slice | None, n_tokens: int) -> tuple[int, int]:
+    """Return the first token of a window and the one after its last.
+
+    A window is not clipped: one that reaches past the sample raises `IndexError`.
+
+    >>> window_of(None, 10), window_of(slice(2, 5), 10), window_of(slice(7, None), 10)
+    ((0, 10), (2, 5), (7, 10))
+    """
+    if window is None:
+        return 0, n_tokens
+    first = 0 if window.start is None else window.start
+    end = n_tokens if window.stop is None else window.stop
+    if window.step not in (None, 1) or not 0 <= first <= end <= n_tokens:
+        raise IndexError(f"expected a window of tokens within 0 to {n_tokens}, got {window}")
+    return first, end
+
+
+def _output(
+    out: NDArray[np.generic] | None, shape: tuple[int, int], dtype: np.dtype[np.generic]
+) -> NDArray[np.generic]:
+    if out is None:
+        return np.empty(shape, dtype)
+    if out.dtype != dtype or out.shape != shape or not out.flags.c_contiguous:
+        raise ValueError(f"expected `out` as C-contiguous {dtype} {shape}, got {out.dtype} {out.shape}")
+    return out
+
+
+def _record_problems(record: PartRecord, schema: Schema, part_id: str, key: str) -> list[Problem]:
+    """Return where a part's record contradicts its folder or the schema."""
+    problems = []
+    if record.part_id != part_id:
+        problems.append(damage(key, "part_id", f"expected {part_id}, got {record.part_id}"))
+    if record.schema_fingerprint != schema.fingerprint:
+        message = f"expected {schema.fingerprint}, got {record.schema_fingerprint}"
+        problems.append(damage(key, "schema", message))
+    expected = [
+        (spec.name, tensor_path(spec.name), spec.row_bytes, spec.row_bytes * record.n_tokens)
+        for spec in schema.tensors
+    ]
+    found = [(tensor.name, tensor.path, tensor.row_bytes, tensor.payload_bytes) for tensor in record.tensors]
+    if found != expected:
+        problems.append(damage(key, "tensors", f"expected {expected}, got {found}"))
+    paths = [SAMPLES, *(column_path(column.name) for column in schema.token_columns)]
+    digests = {file.path: file.sha256 for file in record.files}
+    for path in paths:
+        if digests.get(path) is None:
+            problems.append(damage(key, "files", f"expected a sha256 of {path}, got none"))
+    return problems
