@@ -49,11 +49,12 @@ def place_of(name: str, n_layers: int) -> Place | Problem:
     if name == FINAL_NORMED:
         return Place(n_layers, "post_norm")
     match = _LAYER.fullmatch(name)
-    if match is None:
+    if match is None or n_layers == 1:
+        between = f"layer1 to layer{n_layers - 1}, " if n_layers > 1 else ""
         return Problem(
             where=name,
             kind="tensor_name",
-            message=f"expected embed, layer1 to layer{n_layers - 1}, final or final_normed, got {name!r}",
+            message=f"expected embed, {between}final or final_normed, got {name!r}",
             repair="a layer is written without leading zeros; layer0 is `embed`",
         )
     boundary = int(match.group(1))

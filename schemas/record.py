@@ -6,6 +6,7 @@ processes, or two versions of pydantic, that hold the same value always write th
 
 import hashlib
 import json
+import re
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -35,10 +36,22 @@ def validation_problems(error: ValidationError) -> tuple[Problem, ...]:
         Problem(
             where=".".join(str(piece) for piece in item["loc"]) or "(root)",
             kind=item["type"],
-            message=f"{item['msg']}, got {_shortened(item['input'])}",
+            message=_message(item["type"], item["msg"], item["input"]),
         )
         for item in error.errors(include_url=False, include_context=False)
     )
+
+
+def _message(kind: str, said: str, given: object) -> str:
+    """Return pydantic's message the way every other problem here is said: *expected X, got Y*."""
+    if kind == "missing":
+        return "expected this field, got none"
+    if kind == "extra_forbidden":
+        return f"expected no such field, got {_shortened(given)}"
+    if kind == "value_error":
+        return said.removeprefix("Value error, ")
+    expected = re.sub(r"^\w+ should (be )?", lambda match: "expected " if match[1] else "expected to ", said)
+    return f"{expected}, got {_shortened(given)}"
 
 
 def _shortened(value: object, limit: int = 80) -> str:
@@ -47,9 +60,13 @@ def _shortened(value: object, limit: int = 80) -> str:
 
 
 class Record(BaseModel):
-    """A value that is written to disk or sent over the wire."""
+    """A value that is written to disk or sent over the wire.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+    A Python value may be given loosely (a list from TOML for a tuple); `from_json` is strict, since in a
+    record that was written by us `"3"`, `3.0` or `true` for a number is damage or another program's file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def to_json(self) -> bytes:
         """Return the canonical JSON of this record."""
@@ -59,9 +76,17 @@ class Record(BaseModel):
     def from_json(cls, data: bytes, where: str) -> Self:
         """Read a record; `where` names the file in the message.
 
-        Raises `RecordError` with every problem when `data` is no such record.
+        Raises `RecordError` with every problem when `data` is no such record, or does not say its format.
         """
+        headline = f"{where} is not a valid {cls.__name__}"
         try:
-            return cls.model_validate_json(data)
+            record = cls.model_validate_json(data, strict=True)
         except ValidationError as error:
-            raise RecordError(f"{where} is not a valid {cls.__name__}", validation_problems(error)) from error
+            raise RecordError(headline, validation_problems(error)) from error
+        if "format" in cls.model_fields and "format" not in record.model_fields_set:
+            expected = cls.model_fields["format"].default
+            raise RecordError(
+                headline,
+                [Problem(where="format", kind="missing", message=f"expected {expected!r}, got no format")],
+            )
+        return record

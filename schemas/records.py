@@ -5,10 +5,9 @@ version -> index files -> part.json -> samples.parquet, zarr.json's and the smal
 tensors by crc32c a block of 64 rows of each sample, counted from its start.
 """
 
-from datetime import datetime
 from typing import Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveInt
 
 from schemas.provenance import Provenance
 from schemas.record import Record, canonical_json, sha256_hex
@@ -39,7 +38,7 @@ class DatasetRecord(Record):
     format: Literal["strata.dataset.v1"] = "strata.dataset.v1"
     dataset_id: str = Uuid
     name: str
-    created_at: datetime
+    created_at: AwareDatetime
 
 
 class FileDigest(Record):
@@ -66,7 +65,7 @@ class PartRecord(Record):
     part_id: str = Uuid
     run_id: str
     schema_fingerprint: str = Sha256
-    created_at: datetime
+    created_at: AwareDatetime
     n_samples: PositiveInt
     n_tokens: PositiveInt
     tensors: tuple[PartTensor, ...]
@@ -99,7 +98,7 @@ class CondemnedPart(Record):
     """A part that gc may remove after its grace period; a committer that holds it must fail."""
 
     part_id: str = Uuid
-    condemned_at: datetime
+    condemned_at: AwareDatetime
 
 
 Operation = Literal["append", "drop", "split", "rollback", "condemn"]
@@ -113,7 +112,7 @@ class VersionRecord(Record):
     parent: PositiveInt | None
     operation: Operation
     commit_id: str = Uuid
-    created_at: datetime
+    created_at: AwareDatetime
     dataset_id: str = Uuid
     schema_fingerprint: str = Sha256
     run_id: str | None
@@ -141,7 +140,7 @@ class RunStart(Record):
 
     format: Literal["strata.run_start.v1"] = "strata.run_start.v1"
     run_id: str
-    started_at: datetime
+    started_at: AwareDatetime
     schema_fingerprint: str = Sha256
     provenance: Provenance
     code_version: str
@@ -159,7 +158,7 @@ class RunEnd(Record):
 
     format: Literal["strata.run_end.v1"] = "strata.run_end.v1"
     run_id: str
-    ended_at: datetime
+    ended_at: AwareDatetime
     outcome: Outcome
     reason: str | None = None
     n_samples: NonNegativeInt

@@ -22,7 +22,8 @@ class DatasetReference(NamedTuple):
     version: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.root}/{self.dataset}" + (f"@{self.version}" if self.version else "")
+        root = self.root if self.root.endswith("/") else f"{self.root}/"
+        return f"{root}{self.dataset}" + ("" if self.version is None else f"@{self.version}")
 
 
 def parse_reference(text: str) -> DatasetReference:
@@ -35,16 +36,17 @@ def parse_reference(text: str) -> DatasetReference:
     >>> parse_reference("demo")
     DatasetReference(root='.', dataset='demo', version=None)
     """
-    path, at, version = text.rstrip("/").rpartition("@") if "@" in text.rsplit("/", 1)[-1] else (text, "", "")
-    root, slash, dataset = path.rstrip("/").rpartition("/")
+    root, slash, last = text.rstrip("/").rpartition("/")
+    dataset, at, version = last.rpartition("@") if "@" in last else (last, "", "")
+    root = root.rstrip("/")
     problems = name_problems(dataset)
     if at and not re.fullmatch(r"[1-9][0-9]{0,7}", version):
         problems.append(
             Problem(where="version", kind="version", message=f"expected a number from 1, got {version!r}")
         )
-    if root.endswith((":/", ":")):
+    if root.endswith(":"):
         problems.append(
-            Problem(where="root", kind="root", message=f"expected a bucket in the URL, got {root!r}")
+            Problem(where="root", kind="root", message=f"expected a bucket in the URL, got {text!r}")
         )
     if problems:
         raise DatasetNameError(f"expected ROOT/DATASET[@VERSION], got {text!r}", problems)

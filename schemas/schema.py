@@ -124,22 +124,26 @@ class Schema(Record):
 
     @model_validator(mode="after")
     def _names_mean_places(self) -> Self:
+        wrong: list[str] = []
         for spec in self.tensors:
             place = place_of(spec.name, self.target.n_layers)
             if isinstance(place, Problem):
-                raise ValueError(str(place))
-            if place != (spec.boundary, spec.norm):
-                raise ValueError(
-                    f"{spec.name}: expected {place}, got boundary={spec.boundary}, norm={spec.norm}"
-                )
+                wrong.append(str(place))
+            elif place != (spec.boundary, spec.norm):
+                wrong.append(f"{spec.name}: expected {place}, got {Place(spec.boundary, spec.norm)}")
+            if spec.width != self.target.hidden_size:
+                wrong.append(f"{spec.name}: expected width {self.target.hidden_size}, got {spec.width}")
         depths = [(spec.boundary, spec.norm == "post_norm") for spec in self.tensors]
         if depths != sorted(set(depths)):
-            raise ValueError(f"tensors: expected distinct names in the order of depth, got {self.names}")
-        columns = [column.name for column in self.token_columns]
-        if len(set(columns)) != len(columns) or columns[:2] != ["input_ids", "loss_mask"]:
-            raise ValueError(
-                f"token_columns: expected input_ids, loss_mask and distinct others, got {columns}"
+            wrong.append(f"tensors: expected distinct names in the order of depth, got {self.names}")
+        columns = self.token_columns
+        if columns[:2] != (INPUT_IDS, LOSS_MASK) or len({column.name for column in columns}) != len(columns):
+            got = [f"{column.name} {column.dtype}" for column in columns]
+            wrong.append(
+                f"token_columns: expected input_ids int32, loss_mask uint8, distinct others, got {got}"
             )
+        if wrong:
+            raise ValueError("; ".join(wrong))
         return self
 
     @property
