@@ -34,6 +34,7 @@ class EngineSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: EngineName = "hf"
+    """`hf` runs the model in transformers; `synthetic` makes tensors up, for tests and load."""
     model: str | None = None
     """A folder with `config.json` and safetensors files, or a hub id; only `hf` has one."""
     revision: str | None = None
@@ -51,6 +52,7 @@ class EngineSettings(BaseModel):
     threads: PositiveInt | None = None
     """Threads of torch on the CPU; unset is torch's own choice."""
     synthetic: SyntheticSettings = SyntheticSettings()
+    """The model that the engine `synthetic` stands for."""
 
     @model_validator(mode="after")
     def _a_model_where_one_is_needed(self) -> Self:

@@ -153,9 +153,7 @@ class _Bank:
         n_rows = min(4096, max(256, BANK_BYTES // (width * kind.itemsize)))
         # A row's norm is about sqrt(H) times this: from 1 at the embedding up with depth, 1 after the norm.
         scale = 1.0 if place.norm == "post_norm" else 1.0 + 63.0 * place.boundary / settings.n_layers
-        rows = np.random.Generator(np.random.PCG64(int(key[16:48], 16))).standard_normal(
-            (n_rows, width), dtype=np.float32
-        )
+        rows = _uniform(int(key[16:48], 16), n_rows * width).reshape(n_rows, width)
         self.rows: NDArray[np.generic] = (rows * np.float32(scale)).astype(kind)
         wide = self.rows.astype(np.float32)
         self.norms: NDArray[np.float32] = np.sqrt(np.einsum("nh,nh->n", wide, wide))
@@ -206,6 +204,16 @@ class _Banks:
         """Drop the banks."""
         self._open = False
         self._made.clear()
+
+
+def _uniform(seed: int, count: int) -> NDArray[np.float32]:
+    """Return `count` values of mean 0 and deviation 1.
+
+    From the bit generator's own words, which numpy keeps the same for ever; its distributions it may change.
+    """
+    words = np.random.PCG64(seed).random_raw((count + 1) // 2).view(np.uint32)[:count]
+    unit = (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1.0)
+    return np.asarray(unit * np.float32(3.0**0.5), np.float32)
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from datagen.engines.base import Capture, Engine
 from datagen.engines.errors import BatchError, EngineError, OpeningError
 from schemas.boundary import all_names
-from schemas.schema import Schema, TensorFacts
+from schemas.schema import DType, Schema, TensorFacts
 from schemas.target import Target
 
 LENGTHS = (5, 1, 17, 2, 17, 3)
@@ -150,7 +150,7 @@ class EngineContract:
                 assert one.tensors[name].tobytes() == other.tensors[name].tobytes()
 
     def test_refuses_a_schema_of_another_target_or_dtype(self, engine: Engine) -> None:
-        other_dtype = "float16" if engine.schema.tensors[0].dtype != "float16" else "float32"
+        other_dtype: DType = "float16" if engine.schema.tensors[0].dtype != "float16" else "float32"
         other_target = Target.model_validate(engine.target.model_dump() | {"tokenizer_sha256": "f" * 64})
         schema = Schema.declare(other_target, ["embed", "final"], other_dtype)
         with pytest.raises(OpeningError) as caught:

@@ -21,9 +21,9 @@ def opened(settings: EngineSettings) -> Engine:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 class TestSynthetic(EngineContract):
     @pytest.fixture
-    def engine(self, dtype: DType) -> Iterator[Engine]:
+    def engine(self, dtype: DType) -> Engine:
         shape = SyntheticSettings(n_layers=4, hidden_size=24, vocab_size=300)
-        yield opened(EngineSettings(name="synthetic", dtype=dtype, synthetic=shape))
+        return opened(EngineSettings(name="synthetic", dtype=dtype, synthetic=shape))
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "deepseek_v3"])

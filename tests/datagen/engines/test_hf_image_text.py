@@ -30,7 +30,9 @@ def test_the_language_model_is_captured(family: str, tiny_folder: TinyFolder) ->
             said: Any = model(input_ids=torch.tensor([ids]), output_hidden_states=True, use_cache=False)
         for index, name in enumerate(("embed", "layer1", "layer2", "final_normed")):
             expected = said.hidden_states[index][0].numpy()
-            np.testing.assert_allclose(capture.tensors[name], expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                capture.tensors[name].astype(np.float32), expected, rtol=1e-4, atol=1e-5
+            )
         assert capture.argmax is not None
         assert capture.argmax.tolist() == said.logits[0].argmax(-1).tolist()
 

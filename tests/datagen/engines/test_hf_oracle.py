@@ -101,7 +101,7 @@ def agreement(captures: Any, said: dict[str, torch.Tensor]) -> float:
 @pytest.mark.parametrize("dtype", DTYPE_CASES)
 @pytest.mark.parametrize("family", CAUSAL)
 def test_alone_as_in_a_batch(family: str, dtype: DType, tiny_folder: TinyFolder) -> None:
-    """By token: median at most 0.5%, p99 at most 2%; where experts are routed a few may be chosen otherwise."""
+    """By token: median at most 0.5%, p99 at most 2%; a few rows may go to other experts."""
     engine = every_boundary(tiny_folder(family), dtype)
     batch = ragged() + ragged(seed=4)
     together = engine.submit(batch).result()
