@@ -23,7 +23,7 @@ PROMPTS = DATA / "prompts" / "sharegpt.jsonl"
 RECORDS = 520
 """Records kept, counted from the first.
 
-`deploy/runs/demo.toml`, which cuts at 384 tokens, makes 436 samples of them (158,547 tokens, 116,012 trained).
+`deploy/runs/demo.toml` cuts at 384 tokens and makes 436 samples of them (158,547 tokens, 116,012 trained).
 The rest: 1 duplicate, 2 without turns, 6 without an answer, 75 whose first answer lies behind the cut.
 """
 
