@@ -106,4 +106,11 @@ class Door(Protocol):
         """The file behind a key, or `None` in a bucket."""
         ...
 
+    def probe_create(self, folder: str) -> None:
+        """Ask the place whether it refuses to create a key twice, by trying it under `folder`.
+
+        Raises `DoorError` when it does not: two committers could then overwrite each other's versions.
+        """
+        ...
+
     def close(self) -> None: ...

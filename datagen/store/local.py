@@ -136,6 +136,12 @@ class LocalDoor:
     def local_path(self, key: str) -> Path | None:
         return Path(self._path(key))
 
+    def probe_create(self, folder: str) -> None:
+        """Try to write under `folder`: a file system without hard links is refused here, not at a commit."""
+        key = f"{folder}/{temporary_name()}"
+        self.create(key, b"")
+        self.delete(key)
+
     def close(self) -> None:
         self._descriptors.close()
 

@@ -26,6 +26,7 @@ from schemas.records import BLOCK_ROWS, PartRecord
 from schemas.schema import Schema, TensorSpec
 
 _PIECE_BYTES = 2**20
+"""Read and checked at once: small enough to be summed in the cache. A bucket answers one request instead."""
 
 
 class ByteRange(NamedTuple):
@@ -53,6 +54,7 @@ class PartReader:
         self._folder = self._layout.part(part_id)
         self._schema = schema
         self._sha256 = part_sha256
+        self._piece_bytes = _PIECE_BYTES if door.local_path(self._folder) else 2**40
         self._columns: dict[str, NDArray[np.generic]] = {}
 
     @cached_property
@@ -106,9 +108,10 @@ class PartReader:
         rows = _output(out, (end - first, spec.width), NUMPY_DTYPES[spec.dtype])
         if len(rows) == 0:
             return rows
+        row = self.table.find(row_start, n_tokens) if check else None
         try:
-            if check:
-                self._read_checked(spec, row_start, n_tokens, first, rows)
+            if row is not None:
+                self._read_checked(spec, row, first, rows)
             else:
                 self._door.read_into(place.key, place.offset, bytes_of(rows))
         except NotFoundError as error:
@@ -142,19 +145,17 @@ class PartReader:
         """Yield every sample of the part, in the order of its rows."""
         return (self.table.sample(row) for row in range(len(self.table)))
 
-    def _read_checked(
-        self, spec: TensorSpec, row_start: int, n_tokens: int, first: int, rows: NDArray[np.generic]
-    ) -> None:
-        """Fill `rows` from the sample's row `first` on, and compare every block that they touch.
+    def _read_checked(self, spec: TensorSpec, row: int, first: int, rows: NDArray[np.generic]) -> None:
+        """Fill `rows` from token `first` of table row `row` on; compare every block that they touch.
 
         Pieces of whole blocks are summed while they lie in the cache; those that jut out of the window are
         read aside and trimmed.
         """
         key = f"{self._folder}/{tensor_path(spec.name)}"
-        row = self.table.find(row_start, n_tokens)
+        row_start, n_tokens = int(self.table.row_starts[row]), int(self.table.n_tokens[row])
         expected = self.table.blocks(row, spec.name)
         end = first + len(rows)
-        step = max(1, _PIECE_BYTES // (BLOCK_ROWS * spec.row_bytes)) * BLOCK_ROWS
+        step = max(1, self._piece_bytes // (BLOCK_ROWS * spec.row_bytes)) * BLOCK_ROWS
         changed: list[Problem] = []
         for start in range(first // BLOCK_ROWS * BLOCK_ROWS, end, step):
             stop = min(start + step, -(-end // BLOCK_ROWS) * BLOCK_ROWS, n_tokens)

@@ -1,0 +1,242 @@
+"""The bucket door: S3, Google Cloud Storage or Azure, by obstore.
+
+A key appears whole or not at all, and is durable when the call returns. Two creators of one key are told
+apart by the bucket itself (create-if-absent), which some servers accept and ignore: `probe_create`
+asks. Settings (endpoint, keys, region) come from the usual environment variables, as obstore reads them.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import obstore
+from numpy.typing import NDArray
+from obstore.exceptions import AlreadyExistsError as KeyIsThere
+from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
+from obstore.store import from_url
+
+from datagen.store.damage import corrupt
+from datagen.store.door import Buffer, Entry
+from datagen.store.errors import AlreadyExistsError, DoorError, NotFoundError, StoreError
+from datagen.store.keys import checked_key, temporary_name
+from schemas.problem import Problem
+
+PIECE_BYTES = 8 * 2**20
+"""One piece of an upload. S3 takes at most 10,000 a key, so a key holds up to 78 GiB."""
+_PIECES_AT_ONCE = 4
+
+_RIGHTS_REPAIR = "check the credentials and the bucket's policy (AWS_*, GOOGLE_* or AZURE_* variables)"
+_REACH_REPAIR = "check the network, the endpoint (AWS_ENDPOINT_URL) and the region, and run again"
+
+
+class BucketDoor:
+    """A bucket, or a prefix in one, that holds datasets. Pickles as its URL."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/") if not url.endswith("://") else url
+        with _failing("open", url):
+            try:
+                self._store = from_url(url)
+            except ValueError as error:
+                raise _door_error("open", url, str(error), "write s3://BUCKET/PREFIX") from error
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self._url,)
+
+    def __repr__(self) -> str:
+        return f"BucketDoor({self._url!r})"
+
+    @property
+    def url(self) -> str:
+        """The root as it was given."""
+        return self._url
+
+    def read(self, key: str) -> bytes:
+        with _failing("read", self._where(key)):
+            return bytes(obstore.get(self._store, checked_key(key)).bytes())
+
+    def read_into(self, key: str, offset: int, buffer: NDArray[np.uint8]) -> None:
+        where = self._where(key)
+        if len(buffer) == 0:
+            return
+        with _failing("read", where):
+            try:
+                data: Any = obstore.get_range(self._store, checked_key(key), start=offset, length=len(buffer))
+            except BaseError as error:
+                # Each server refuses a range that starts past the end in its own way: ask for the size.
+                if self.size(key) < offset + len(buffer):
+                    raise _too_short(where, offset, len(buffer), max(0, self.size(key) - offset)) from error
+                raise
+        if len(data) < len(buffer):
+            raise _too_short(where, offset, len(buffer), len(data))
+        buffer[:] = np.frombuffer(data, np.uint8)
+
+    def size(self, key: str) -> int:
+        with _failing("read", self._where(key)):
+            return int(obstore.head(self._store, checked_key(key))["size"])
+
+    def exists(self, key: str) -> bool:
+        try:
+            self.size(key)
+        except NotFoundError:
+            return False
+        return True
+
+    def create(self, key: str, data: bytes) -> None:
+        where = self._where(key)
+        with _failing("write", where):
+            try:
+                obstore.put(self._store, checked_key(key), bytes(data), mode="create")
+            except (KeyIsThere, PreconditionError) as error:
+                raise _already_there(where) from error
+
+    def put_hint(self, key: str, data: bytes) -> None:
+        with _failing("write", self._where(key)):
+            obstore.put(self._store, checked_key(key), bytes(data), use_multipart=False)
+
+    def open_writer(self, key: str) -> "BucketWriter":
+        """Open a key for one stream.
+
+        Raises `AlreadyExistsError` when it is there by now; the bucket does not guard it later, so streams go
+        only to keys that are one attempt's own.
+        """
+        if self.exists(key):
+            raise _already_there(self._where(key))
+        return BucketWriter(self, checked_key(key))
+
+    def settle(self, keys: Sequence[str]) -> None:
+        """Nothing to do: a bucket has no folders."""
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        folder = checked_key(prefix.rstrip("/")) if prefix else None
+        with _failing("list", self._where(prefix)):
+            found = [
+                Entry(item["path"], item["size"])
+                for page in obstore.list(self._store, folder)
+                for item in page
+            ]
+        yield from sorted(found)
+
+    def delete(self, key: str) -> None:
+        with _failing("delete", self._where(key)), suppress(FileNotFoundError):
+            obstore.delete(self._store, checked_key(key))
+
+    def free_bytes(self) -> int | None:
+        """A bucket has no such number."""
+        return None
+
+    def local_path(self, key: str) -> Path | None:  # noqa: ARG002
+        """A bucket has no files."""
+        return None
+
+    def close(self) -> None:
+        """Connections are the library's; nothing is held here."""
+
+    def probe_create(self, folder: str) -> None:
+        """Try to create a key under `folder` twice; some servers accept a condition and ignore it."""
+        key = f"{folder}/{temporary_name()}"
+        self.create(key, b"first")
+        try:
+            self.create(key, b"second")
+        except AlreadyExistsError:
+            return
+        finally:
+            self.delete(key)
+        raise _door_error(
+            "write",
+            self._where(folder),
+            "a second create of one key was accepted",
+            "use a server with conditional writes (If-None-Match), or a folder as the root",
+        )
+
+    def _where(self, key: str) -> str:
+        return f"{self._url}/{key}"
+
+
+class BucketWriter:
+    """A key that is uploaded in pieces while it is written.
+
+    obstore's writer goes on reading a buffer after `write` has returned, so it is only ever given copies.
+    """
+
+    def __init__(self, door: BucketDoor, key: str) -> None:
+        self._where = door._where(key)
+        self._upload = obstore.open_writer(
+            door._store, key, buffer_size=PIECE_BYTES, max_concurrency=_PIECES_AT_ONCE
+        )
+        self._is_open = True
+
+    def write(self, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
+        with _failing("write", self._where):
+            for start in range(0, len(view), PIECE_BYTES):
+                self._upload.write(bytes(view[start : start + PIECE_BYTES]))
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            with _failing("write", self._where):
+                self._upload.close()
+
+    def abort(self) -> None:
+        """Give up: the pieces are dropped, and the key never appears (one that was closed stays)."""
+        if self._is_open:
+            self._is_open = False
+            # The one way to abort that obstore has; whoever aborts has an error to tell already.
+            with suppress(BaseError, OSError):
+                self._upload.__exit__(RuntimeError, RuntimeError("aborted"), None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+@contextmanager
+def _failing(doing: str, where: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        raise
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error) or doing not in ("read", "delete"):
+            repair = "make the bucket first, or check its name and the endpoint"
+            raise _door_error(doing, where, "no such bucket", repair) from error
+        problem = Problem(where=where, kind="missing", message="expected a key, got none")
+        raise NotFoundError(f"cannot {doing} {where}", [problem]) from error
+    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
+        raise _door_error(doing, where, _brief(error), _RIGHTS_REPAIR) from error
+    except (BaseError, OSError) as error:
+        raise _door_error(doing, where, _brief(error), _REACH_REPAIR) from error
+
+
+def _brief(error: Exception) -> str:
+    """Return the first lines of obstore's message, which goes on with pages of its own state."""
+    return str(error).split("\n\nDebug source", 1)[0].replace("\n", " ")[:500]
+
+
+def _door_error(doing: str, where: str, got: str, repair: str) -> DoorError:
+    message = f"expected to {doing} here, got: {got}"
+    return DoorError(
+        f"cannot {doing} {where}", [Problem(where=where, kind="place", message=message, repair=repair)]
+    )
+
+
+def _already_there(where: str) -> AlreadyExistsError:
+    message = "expected no such key yet, got one"
+    return AlreadyExistsError(f"{where} exists", [Problem(where=where, kind="exists", message=message)])
+
+
+def _too_short(where: str, offset: int, expected: int, got: int) -> StoreError:
+    return corrupt(
+        where, "short", f"expected {expected} bytes from byte {offset}, got {got}: it is cut short"
+    )
