@@ -18,7 +18,7 @@ from datagen.store.errors import AlreadyExistsError, ConflictError, NotFoundErro
 from datagen.store.layout import DATASET, Layout
 from datagen.store.record_files import create_record, read_record
 from datagen.store.rewrite import Drop, Rollback, Split
-from datagen.store.snapshot import Snapshot
+from datagen.store.snapshot import Sample, Snapshot
 from datagen.store.tables import Tables
 from datagen.store.version_log import VersionLog
 from schemas.problem import Problem
@@ -35,7 +35,7 @@ from schemas.records import (
 )
 from schemas.schema import Schema
 
-__all__ = ["Dataset", "Snapshot", "dataset_names"]
+__all__ = ["Dataset", "Sample", "Snapshot", "dataset_names"]
 
 
 class Dataset:

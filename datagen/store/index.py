@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from datagen.store.damage import corrupt
 from datagen.store.errors import NotFoundError
-from datagen.store.index_table import ID_BYTES, IndexTable, PartReference, id_strings, members
+from datagen.store.index_table import ID_BYTES, IndexTable, id_strings, members
 from schemas.problem import Problem
 
 
@@ -61,7 +61,7 @@ class Index:
         if found is None:
             message = f"expected one of the {len(self)} samples of this version, got none of that id"
             raise NotFoundError("no such sample", [Problem(where=sample_id, kind="sample", message=message)])
-        return self._location(*found)
+        return location_of(*found)
 
     def at(self, position: int) -> Location:
         """Return the sample at a position from 0, counted in the order of `sample_id`.
@@ -72,7 +72,7 @@ class Index:
             raise IndexError(f"expected a position between 0 and {len(self) - 1}, got {position}")
         number = int(self.order[position])
         table = int(np.searchsorted(self._starts, number, side="right")) - 1
-        return self._location(self.tables[table], number - int(self._starts[table]))
+        return location_of(self.tables[table], number - int(self._starts[table]))
 
     def __iter__(self) -> Iterator[Location]:
         return (self.at(position) for position in range(len(self)))
@@ -166,23 +166,6 @@ class Index:
                 return table, row
         return None
 
-    def _location(self, table: IndexTable, row: int) -> Location:
-        values = table.rows.slice(row, 1).to_pylist()[0]
-        part: PartReference = table.part(values["part"])
-        return Location(
-            sample_id=values["sample_id"].hex(),
-            prompt_id=values["prompt_id"].hex(),
-            conversation_id=values["conversation_id"],
-            part_id=part.part_id,
-            part_sha256=part.sha256,
-            row_start=values["row_start"],
-            n_tokens=values["n_tokens"],
-            n_trained=values["n_trained"],
-            crc32c=tuple(values["crc32c"]),
-            norm_median=tuple(values["norm_median"]),
-            norm_p99=tuple(values["norm_p99"]),
-        )
-
     def _lengths(self, name: str) -> NDArray[np.int32]:
         if not self.tables:
             return np.zeros(0, np.int32)
@@ -193,6 +176,25 @@ class Index:
             return np.zeros(0, np.dtype(f"S{ID_BYTES}"))
         ids = np.concatenate([id_strings(table.rows.column(name)) for table in self.tables])
         return ids if len(self.tables) == 1 else ids[self.order]
+
+
+def location_of(table: IndexTable, row: int) -> Location:
+    """Return one row of an index file."""
+    values = table.rows.slice(row, 1).to_pylist()[0]
+    part = table.part(values["part"])
+    return Location(
+        sample_id=values["sample_id"].hex(),
+        prompt_id=values["prompt_id"].hex(),
+        conversation_id=values["conversation_id"],
+        part_id=part.part_id,
+        part_sha256=part.sha256,
+        row_start=values["row_start"],
+        n_tokens=values["n_tokens"],
+        n_trained=values["n_trained"],
+        crc32c=tuple(values["crc32c"]),
+        norm_median=tuple(values["norm_median"]),
+        norm_p99=tuple(values["norm_p99"]),
+    )
 
 
 class IdSequence(Sequence[str]):

@@ -31,14 +31,19 @@ class Tables:
 
         Raises `NotFoundError` or `CorruptError` that names the first file that is missing or changed.
         """
-        missing = [file for file in record.index if file.sha256 not in self._held]
+        return self.index_files(record.index)
+
+    def index_files(self, files: Sequence[IndexFile]) -> list[IndexTable]:
+        """Return the tables of index files, those not held read beside each other."""
+        held = [self._held.get(file.sha256) for file in files]
+        missing = [file for file, table in zip(files, held, strict=True) if table is None]
         if len(missing) < 2:
             read = [self._read(file) for file in missing]
         else:
             with ThreadPoolExecutor(_READERS) as pool:
                 read = list(pool.map(self._read, missing))
-        fresh = dict(zip((file.sha256 for file in missing), read, strict=True))
-        return [fresh.get(file.sha256) or self._held_or_read(file) for file in record.index]
+        fresh = iter(read)
+        return [next(fresh) if table is None else table for table in held]
 
     def store_index(self, table: IndexTable) -> IndexFile:
         """Write an index file, durable, and return its entry."""
@@ -78,10 +83,6 @@ class Tables:
 
     def _note(self, file: IndexFile, samples: Sequence[QuarantinedSample]) -> None:
         self._failures[file.sha256] = frozenset(quarantine.key_of(sample) for sample in samples)
-
-    def _held_or_read(self, file: IndexFile) -> IndexTable:
-        held = self._held.get(file.sha256)
-        return self._read(file) if held is None else held
 
     def _read(self, file: IndexFile) -> IndexTable:
         key = self._layout.index(file.sha256)

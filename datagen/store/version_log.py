@@ -33,7 +33,7 @@ class VersionLog:
 
     def newest(self) -> int:
         """Return the number of the newest version, 0 when there is none yet."""
-        low = self._hint()
+        low = self.hint()
         if low and not self._there(low):
             low = 0
         step = 1
@@ -128,7 +128,8 @@ class VersionLog:
     def _there(self, number: int) -> bool:
         return number in self._known or self._door.exists(self._layout.version(number))
 
-    def _hint(self) -> int:
+    def hint(self) -> int:
+        """Return the number that `latest` holds, 0 when it holds none."""
         try:
             text = self._door.read(self._layout.latest)
         except NotFoundError:
