@@ -112,6 +112,10 @@ class _Array:
         """Return the next value; raises `StopIteration` at the end, `ValueError` for what is broken."""
         self._skip(" \t\r\n,", once=",")
         if self._text[self._at : self._at + 1] == "]":
+            self._at += 1
+            self._skip(" \t\r\n", once="")
+            if self._at < len(self._text):
+                raise ValueError(f"expected the end of the file, got {self._text[self._at :][:20]!r}")
             raise StopIteration
         piece = PIECE_CHARS
         while True:
