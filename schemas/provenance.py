@@ -49,14 +49,19 @@ class Provenance(Record):
 def identity_differences(
     where: str, mine: Mapping[str, object], theirs: Mapping[str, object]
 ) -> tuple[Problem, ...]:
-    """Return the leaves in which two identities (of targets, of schemas) differ, by dotted path."""
+    """Return the leaves in which two identities (of targets, of schemas) differ, by dotted path.
+
+    A key that one side lacks differs from a key that is `None` there.
+    """
     problems: list[Problem] = []
     for key in sorted({*mine, *theirs}):
         left, right = mine.get(key), theirs.get(key)
         if isinstance(left, Mapping) and isinstance(right, Mapping):
             problems += identity_differences(f"{where}.{key}", left, right)
-        elif left != right:
+        elif left != right or (key in mine) != (key in theirs):
+            expected = repr(right) if key in theirs else "nothing"
+            got = repr(left) if key in mine else "nothing"
             problems.append(
-                Problem(where=f"{where}.{key}", kind="identity", message=f"expected {right!r}, got {left!r}")
+                Problem(where=f"{where}.{key}", kind="identity", message=f"expected {expected}, got {got}")
             )
     return tuple(problems)

@@ -1,0 +1,1 @@
+"""Tests of what data is: names, schemas, records and their checks."""
