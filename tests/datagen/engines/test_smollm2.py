@@ -1,6 +1,6 @@
 """The real SmolLM2: captured tensors against transformers', alone against batched, and its own choices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from transformers import AutoTokenizer
 
-from datagen.engines.base import Engine
+from datagen.engines.base import Capture, Engine
 from tests.contract.engine_contract import token_errors
 from tests.datagen.engines.test_hf_oracle import every_boundary, loaded, oracle, rows_of
 
@@ -55,13 +55,31 @@ def test_equals_transformers_bit_for_bit_in_the_same_batch(
 
 
 def test_alone_as_in_a_batch(engine: Engine, batch: list[list[int]]) -> None:
+    """By token: median at most 0.5%, p99 at most 2%; 3% where all layers' rounding has added up.
+
+    torch's flash attention on the CPU rounds the last rows of a sample otherwise when other rows fill its
+    block: 2.2% at p99 of `final`, where bfloat16 is 3.1% away from float32.
+    """
     together = engine.submit(batch).result()
     alone = [engine.submit([ids]).result()[0] for ids in batch]
     for name in engine.schema.names:
-        pairs = zip(together, alone, strict=True)
-        errors = np.concatenate([token_errors(a.tensors[name], b.tensors[name]) for a, b in pairs])
+        errors = token_errors_of(together, alone, name)
         assert np.median(errors) <= 0.005, name
-        assert np.quantile(errors, 0.99) <= 0.02, name
+        assert np.quantile(errors, 0.99) <= (0.03 if name.startswith("final") else 0.02), name
+
+
+def test_alone_as_in_a_batch_with_eager_attention(folder: Path, batch: list[list[int]]) -> None:
+    """Without that kernel hardly a bit depends on who else is in the batch (0.2% at most was seen)."""
+    engine = every_boundary(folder, "bfloat16", attn_implementation="eager")
+    together = engine.submit(batch).result()
+    alone = [engine.submit([ids]).result()[0] for ids in batch]
+    for name in engine.schema.names:
+        assert token_errors_of(together, alone, name).max() <= 0.005, name
+
+
+def token_errors_of(left: Sequence[Capture], right: Sequence[Capture], name: str) -> NDArray[np.float32]:
+    pairs = zip(left, right, strict=True)
+    return np.concatenate([token_errors(one.tensors[name], other.tensors[name]) for one, other in pairs])
 
 
 def test_the_head_on_final_chooses_as_the_model_does(
