@@ -191,7 +191,9 @@ def read_hashed_parquet(data: bytes, file: IndexFile, where: str) -> pa.Table:
             f"expected {file.sha256} over {file.size_bytes} bytes, got {digest} over {len(data)}",
         )
     try:
-        rows = pq.read_table(pa.BufferReader(data), page_checksum_verification=True, use_threads=False)
+        rows = pq.read_table(
+            pa.BufferReader(data), page_checksum_verification=True, use_threads=False, pre_buffer=False
+        )
     except (pa.ArrowException, OSError) as error:
         raise corrupt(where, "parquet", f"expected a Parquet file, got: {error}") from error
     if rows.num_rows != file.n_rows:

@@ -7,7 +7,7 @@ from datagen.store.dataset import Dataset
 from datagen.store.errors import StoreError
 from datagen.store.index import Index
 from datagen.store.index_table import IndexTable
-from datagen.store.part_values import problems_of
+from datagen.store.verify.values import problems_of
 from schemas.problem import Problem
 from schemas.records import VersionRecord
 
@@ -73,7 +73,7 @@ def version_problems(
         if file.sha256 in tables and tables[file.sha256].n_tokens != file.n_tokens:
             message = f"expected {file.n_tokens} tokens, got {tables[file.sha256].n_tokens}"
             yield damage(dataset.layout.index(file.sha256), "n_tokens", message)
-    index = Index(list(tables.values()))
+    index = Index([tables[file.sha256] for file in record.index if file.sha256 in tables])
     try:
         _ = index.order
         condemned = {part.part_id for part in record.condemned} & set(index.parts())

@@ -23,11 +23,11 @@ from datagen.store.dataset import Dataset
 from datagen.store.errors import StoreError
 from datagen.store.index import Location, location_of
 from datagen.store.index_table import IndexTable
-from datagen.store.part_values import problems_of
 from datagen.store.record_files import read_record
-from datagen.store.verify_chain import chain_problems, readable_versions, version_problems
-from datagen.store.verify_part import PartCheck
-from datagen.store.verify_strays import stray_problems
+from datagen.store.verify.chain import chain_problems, readable_versions, version_problems
+from datagen.store.verify.part import PartCheck
+from datagen.store.verify.strays import stray_problems
+from datagen.store.verify.values import problems_of
 from schemas.problem import Problem, Severity
 from schemas.records import PartRecord, VersionRecord
 

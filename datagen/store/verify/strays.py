@@ -13,8 +13,8 @@ from datagen.store.door import Entry
 from datagen.store.errors import StoreError
 from datagen.store.keys import is_litter
 from datagen.store.layout import DATASET, LATEST, PART_RECORD
-from datagen.store.part_values import problems_of
 from datagen.store.record_files import read_record
+from datagen.store.verify.values import problems_of
 from schemas.problem import Problem
 from schemas.records import RunEnd, RunStart, VersionRecord
 

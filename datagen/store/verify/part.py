@@ -19,8 +19,8 @@ from datagen.store.index import Location
 from datagen.store.layout import GROUP, PART_RECORD, SAMPLES, Layout
 from datagen.store.metadata import column_json, group_json, tensor_json
 from datagen.store.part_table import PartTable
-from datagen.store.part_values import ByteSource, PartValues, problems_of
 from datagen.store.shard import shard_problems
+from datagen.store.verify.values import ByteSource, PartValues, problems_of
 from schemas.errors import RecordError
 from schemas.problem import Problem
 from schemas.record import sha256_hex
