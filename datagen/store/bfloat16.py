@@ -13,7 +13,7 @@ import numpy as np
 from zarr.dtype import DataTypeValidationError, Float16, data_type_registry
 
 NAME = "bfloat16"
-_NATIVE: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16)
+NATIVE: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16)
 
 
 class BFloat16(Float16):  # type: ignore[misc]
@@ -23,22 +23,22 @@ class BFloat16(Float16):  # type: ignore[misc]
     the mix-ins themselves have only a private path.
     """
 
-    dtype_cls = type(_NATIVE)
+    dtype_cls = type(NATIVE)
     _zarr_v3_name = NAME
     _zarr_v2_names: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def from_native_dtype(cls, dtype: np.dtype[np.generic]) -> Self:
         """Return the type of `ml_dtypes.bfloat16`; raises zarr's `DataTypeValidationError` for another."""
-        if dtype == _NATIVE:
+        if dtype == NATIVE:
             return cls()
-        raise DataTypeValidationError(f"expected {_NATIVE}, got {dtype}")
+        raise DataTypeValidationError(f"expected {NATIVE}, got {dtype}")
 
     def to_native_dtype(self) -> np.dtype[np.generic]:
         """Return `ml_dtypes.bfloat16`; numpy knows it in the machine's byte order only."""
         if self.endianness != "little":
             raise DataTypeValidationError(f"expected little-endian bfloat16, got {self.endianness}")
-        return _NATIVE
+        return NATIVE
 
 
 def register() -> None:
