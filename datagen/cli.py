@@ -1,0 +1,63 @@
+"""The console command `strata`: finds the subcommands that are installed, and turns errors into exit codes.
+
+A subcommand is an entry point of the group `strata.commands`: a function that takes the arguments after its
+name and returns an exit code. 0: all well; 1: problems found; 2: could not try; 130: stopped by a signal.
+"""
+
+import importlib.metadata
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from schemas.errors import StrataError
+
+Command = Callable[[Sequence[str]], int]
+GROUP = "strata.commands"
+USAGE_EXIT = 2
+INTERRUPTED_EXIT = 130
+
+
+def main() -> int:
+    """Run `strata COMMAND [ARGS ...]`."""
+    name, *arguments = sys.argv[1:] or ["--help"]
+    commands = {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
+    if name in ("-h", "--help"):
+        _print_help(commands)
+        return 0
+    if name == "--version":
+        print(importlib.metadata.version("strata-hidden-states"))  # noqa: T201
+        return 0
+    if name not in commands:
+        known = ", ".join(sorted(commands))
+        print(f"strata: expected one of {known}, got {name!r}", file=sys.stderr)  # noqa: T201
+        return USAGE_EXIT
+    return guarded(commands[name].load(), arguments)
+
+
+def guarded(command: Command, arguments: Sequence[str]) -> int:
+    """Run a command; an error of ours is printed with all its problems (as JSON with `--json`)."""
+    try:
+        return command(arguments)
+    except StrataError as error:
+        if "--json" in arguments:
+            problems = [problem.model_dump(mode="json") for problem in error.problems]
+            print(json.dumps({"error": error.headline, "problems": problems}))  # noqa: T201
+        else:
+            print(f"strata: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("strata: stopped", file=sys.stderr)  # noqa: T201
+        return INTERRUPTED_EXIT
+    except BrokenPipeError:
+        # The reader (`| head`) went away: nothing is wrong, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _print_help(commands: dict[str, importlib.metadata.EntryPoint]) -> None:
+    print("usage: strata COMMAND [ARGS ...]\n")  # noqa: T201
+    for name in sorted(commands):
+        summary = (commands[name].load().__doc__ or "").strip().splitlines()[0]
+        print(f"  {name:<10} {summary}")  # noqa: T201
+    print("\n`strata COMMAND --help` says more; a dataset is written ROOT/DATASET[@VERSION]")  # noqa: T201

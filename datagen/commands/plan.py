@@ -1,0 +1,163 @@
+"""`strata plan`: what a run will cost, before it costs anything."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from datagen.arguments import read_config_arguments
+from datagen.config import RunConfig
+from datagen.driver import Job, open_job
+from datagen.errors import ConfigError
+from datagen.plan import Prediction, assumed, predict, predict_assumed, space_problems, target_of_config
+from datagen.probe import probe
+from datagen.progress import human_bytes, human_seconds
+from datagen.store.opening import open_door
+from schemas.problem import Problem
+from schemas.schema import Schema
+from schemas.target import Target
+
+PROG = "strata plan"
+TABLE_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The plan, and what it rests on."""
+
+    schema: Schema
+    prediction: Prediction
+    job: Job | None
+    tokens_per_second: float
+    rate_from: str
+    problems: tuple[Problem, ...]
+
+    @property
+    def seconds(self) -> float:
+        return self.prediction.n_tokens / self.tokens_per_second
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Say what a run will cost: samples, tokens, bytes by tensor, files, parts and time."""
+    given = read_config_arguments(PROG, command.__doc__ or "", arguments)
+    answer = make_answer(given.config)
+    if given.as_json:
+        print(json.dumps(as_data(answer)))  # noqa: T201
+    else:
+        _print(answer, Console(highlight=False, soft_wrap=True, width=max(TABLE_WIDTH, Console().width)))
+    return int(bool(answer.problems))
+
+
+def make_answer(config: RunConfig) -> Answer:
+    """Return the plan; a rate that is not given is measured by a short probe on the real engine."""
+    door = open_door(config.output.root)
+    if assumed(config.plan):
+        schema = Schema.declare(_assumed_target(config), config.tensors.names, config.tensors.dtype)
+        prediction, job = predict_assumed(config, schema), None
+    else:
+        job = open_job(config)
+        schema = job.prepared.schema
+        workers = config.workers.count if config.workers.count != "auto" else 1
+        prediction = predict(config, schema, job.todo, workers)
+    rate, rate_from = config.plan.tokens_per_second, "given"
+    if rate is None and job is None:
+        message = "expected tokens_per_second where samples are given, got none"
+        raise ConfigError("the plan lacks a rate", [Problem(where="plan", kind="plan", message=message)])
+    if rate is None and job is not None:
+        rate, rate_from = probe(job), "measured"
+    problems = tuple(space_problems(prediction, door))
+    return Answer(schema, prediction, job, rate or 1.0, rate_from, problems)
+
+
+def _assumed_target(config: RunConfig) -> Target:
+    if config.plan.model_config_file is None:
+        message = "expected a model's config.json, got none"
+        problem = Problem(where="plan.model_config_file", kind="plan", message=message)
+        raise ConfigError("the plan lacks the target's shape", [problem])
+    return target_of_config(Path(config.plan.model_config_file))
+
+
+def as_data(answer: Answer) -> dict[str, object]:
+    """Return the plan as JSON types."""
+    stats = answer.job.prepared.stats if answer.job else None
+    return {
+        "target": answer.schema.target.model_dump(mode="json"),
+        "schema_fingerprint": answer.schema.fingerprint,
+        "prompts_read": stats.read if stats else None,
+        "duplicates": stats.duplicates if stats else None,
+        "truncated": stats.truncated if stats else None,
+        "quarantined": dict(stats.quarantined) if stats else None,
+        "already_made": answer.job.n_made_before if answer.job else None,
+        "samples": answer.prediction.n_samples,
+        "tokens": answer.prediction.n_tokens,
+        "parts": answer.prediction.n_parts,
+        "files": answer.prediction.n_files,
+        "bytes": asdict(answer.prediction.sizes),
+        "bytes_of_dataset": answer.prediction.sizes.total,
+        "bytes_of_audit_set": answer.prediction.audit_bytes,
+        "bytes_total": answer.prediction.total_bytes,
+        "tokens_per_second": answer.tokens_per_second,
+        "rate_from": answer.rate_from,
+        "seconds": answer.seconds,
+        "problems": [problem.model_dump(mode="json") for problem in answer.problems],
+    }
+
+
+def _print(answer: Answer, console: Console) -> None:
+    target, prediction = answer.schema.target, answer.prediction
+    console.print(
+        f"target      {target.model_id}: {target.model_type}, L={target.n_layers}, H={target.hidden_size}"
+    )
+    if answer.job is not None:
+        stats = answer.job.prepared.stats
+        console.print(
+            f"prompts     {stats.read:,} read, {stats.duplicates:,} duplicates, "
+            f"{stats.n_quarantined:,} quarantined, {stats.truncated:,} truncated, "
+            f"{answer.job.n_made_before:,} made before"
+        )
+        for reason, count in sorted(stats.quarantined.items()):
+            console.print(f"            {count:,} {reason}")
+    console.print(f"samples     {prediction.n_samples:,}, {prediction.n_tokens:,} tokens")
+    console.print(f"parts       {prediction.n_parts:,}, {prediction.n_files:,} files")
+    console.print(_bytes_table(answer))
+    console.print(
+        f"time        {human_seconds(answer.seconds)} at {answer.tokens_per_second:,.0f} tokens/s "
+        f"({answer.rate_from})"
+    )
+    for problem in answer.problems:
+        console.print(f"problem     {problem}")
+
+
+def _bytes_table(answer: Answer) -> Table:
+    prediction, sizes = answer.prediction, answer.prediction.sizes
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+    for title in ("bytes", "boundary", "norm", "dtype", "width", "a token", "in all"):
+        table.add_column(title, justify="left" if title in ("bytes", "norm", "dtype") else "right")
+    for spec in answer.schema.tensors:
+        table.add_row(
+            spec.name,
+            str(spec.boundary),
+            spec.norm,
+            spec.dtype,
+            str(spec.width),
+            f"{spec.row_bytes:,}",
+            f"{sizes.tensors[spec.name]:,}",
+        )
+    beside = (
+        ("token columns", sizes.token_columns),
+        ("norms, checksums", sizes.norms_and_checksums),
+        ("text", sizes.text),
+        ("records", sizes.records),
+        ("index", sizes.index),
+        ("audit set", prediction.audit_bytes),
+    )
+    for name, count in beside:
+        table.add_row(name, "", "", "", "", "", f"{count:,}")
+    total = prediction.total_bytes
+    table.add_row(
+        "total", "", "", "", "", f"{answer.schema.token_bytes:,}", f"{total:,} ({human_bytes(total)})"
+    )
+    return table

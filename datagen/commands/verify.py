@@ -1,0 +1,84 @@
+"""`strata verify`: does the dataset hold what its records say, to the last byte?"""
+
+import json
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from datagen.arguments import Parser
+from datagen.progress import human_bytes
+from datagen.store.dataset import Dataset
+from datagen.store.opening import open_door
+from datagen.store.verify import Report, verify
+from schemas.reference import DatasetReference, parse_reference
+
+PROG = "strata verify"
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Check every invariant of a dataset on disk: records, digests, checksums, values."""
+    parser = Parser(prog=PROG, description=command.__doc__)
+    parser.add_argument("dataset", metavar="ROOT/DATASET[@VERSION]")
+    parser.add_argument("--workers", type=int, metavar="N", help="parts checked at once (default: the cores)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given = parser.parse_args(list(arguments))
+    reference = parse_reference(given.dataset)
+    report = run(reference, given.workers)
+    print(json.dumps(as_data(reference, report)) if given.json else in_words(reference, report))  # noqa: T201
+    return 0 if report.ok else 1
+
+
+def run(reference: DatasetReference, workers: int | None = None) -> Report:
+    """Verify a dataset behind a progress bar (on a terminal)."""
+    dataset = Dataset.open(open_door(reference.root), reference.dataset)
+    columns = (
+        TextColumn("verify"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(file=sys.stderr)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("verify", total=None)
+
+        def show(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        return verify(dataset, reference.version, workers=workers, on_progress=show)
+
+
+def as_data(reference: DatasetReference, report: Report) -> dict[str, object]:
+    """Return the report as JSON types."""
+    return {
+        "dataset": str(reference),
+        "ok": report.ok,
+        "versions": report.n_versions,
+        "parts": report.n_parts,
+        "samples": report.n_samples,
+        "tokens": report.n_tokens,
+        "bytes": report.size_bytes,
+        "problems": [problem.model_dump(mode="json") for problem in report.problems],
+    }
+
+
+def in_words(reference: DatasetReference, report: Report) -> str:
+    """Return what a person reads: the verdict, then every problem and note."""
+    checked = (
+        f"{report.n_versions:,} versions, {report.n_parts:,} parts, {report.n_samples:,} samples, "
+        f"{report.n_tokens:,} tokens, {human_bytes(report.size_bytes)}"
+    )
+    verdict = "holds" if report.ok else f"does not hold: {len(report.errors):,} problems"
+    lines = [f"{reference} {verdict} ({checked})"]
+    lines += [f"  {problem}" for problem in report.errors]
+    lines += [f"  note: {problem}" for problem in report.notes]
+    return "\n".join(lines)

@@ -1,0 +1,272 @@
+"""The workers as the driver sees them: hand out units, wait for what comes, know who lives.
+
+Ray restarts a worker whose process or node dies (`max_restarts`); its units come back from here as `Lost`,
+the one it was running told from those that merely waited. With `worker`, the only modules that know Ray.
+"""
+
+import logging
+import os
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+
+from datagen.config import RaySettings, WorkerSettings
+from datagen.errors import FleetError
+from datagen.making import UnitProgress, UnitResult
+from datagen.units import Unit
+from datagen.worker import STATUS, Worker, WorkerFacts, WorkOrder
+from schemas.errors import StrataError
+from schemas.problem import Problem
+
+NAMESPACE = "strata"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A unit came back."""
+
+    unit: Unit
+    result: UnitResult
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A unit did not come back: its worker died or failed. `running` is false for one that merely waited."""
+
+    unit: Unit
+    running: bool
+    detail: str
+    error: StrataError | None = None
+
+
+@dataclass
+class _Replica:
+    actor: Any
+    in_flight: "deque[tuple[Unit, Any]]"
+    progress: UnitProgress | None = None
+    asked: Any = None
+
+
+class Fleet:
+    """The replicas of one engine."""
+
+    def __init__(self, order: WorkOrder, workers: WorkerSettings, cluster: RaySettings) -> None:
+        self._settings = workers
+        self._order = order
+        self._cluster = cluster
+        self._replicas: list[_Replica] = []
+        self._own_ray = False
+
+    def start(self, most: int) -> list[WorkerFacts]:
+        """Start or join Ray and load at most `most` replicas; return who they are.
+
+        Raises `FleetError` when no worker can be placed or loaded.
+        """
+        self._own_ray = join_cluster(self._cluster)
+        count = min(most, self._settings.count if self._settings.count != "auto" else self._auto_count())
+        self._check_room(count)
+        actor = ray.remote(concurrency_groups={STATUS: 1})(Worker).options(
+            num_cpus=self._settings.cpus,
+            num_gpus=self._settings.gpus,
+            max_restarts=-1,
+            max_task_retries=0,
+            scheduling_strategy="SPREAD",
+        )
+        self._replicas = [_Replica(actor.remote(self._order), deque()) for _ in range(count)]
+        return [self._describe(replica) for replica in self._replicas]
+
+    def _describe(self, replica: _Replica) -> WorkerFacts:
+        try:
+            facts: WorkerFacts = ray.get(
+                replica.actor.describe.remote(), timeout=self._settings.start_timeout_seconds
+            )
+        except RayTaskError as error:
+            raise _cause(error) from error
+        except GetTimeoutError as error:
+            raise FleetError(
+                f"no worker was ready within {self._settings.start_timeout_seconds:.0f} s",
+                [Problem(where="workers", kind="timeout", message="expected a loaded model, got none yet")],
+            ) from error
+        except RayActorError as error:
+            raise _actor_error(error) from error
+        return facts
+
+    def _auto_count(self) -> int:
+        if self._settings.gpus <= 0:
+            return 1
+        gpus = _cluster_resources().get("GPU", 0.0)
+        return max(1, int(gpus // self._settings.gpus))
+
+    def _check_room(self, count: int) -> None:
+        have = _cluster_resources()
+        problems = [
+            Problem(
+                where=f"workers.{what.lower()}s",
+                kind="resources",
+                message=f"expected {count} x {need:g} {what}s in the cluster, got {have.get(what, 0.0):g}",
+                repair="lower workers.count or what a worker reserves, or add nodes",
+            )
+            for what, need in (("CPU", self._settings.cpus), ("GPU", self._settings.gpus))
+            if count * need > have.get(what, 0.0) + 1e-9
+        ]
+        if problems:
+            raise FleetError("the cluster has no room for the workers", problems)
+
+    @property
+    def n_workers(self) -> int:
+        return len(self._replicas)
+
+    @property
+    def n_in_flight(self) -> int:
+        return sum(len(replica.in_flight) for replica in self._replicas)
+
+    def call_each(self, method: str, *args: object) -> list[Any]:
+        """Call a method of every worker at once, and return what each returns; their errors come through."""
+        return self._answers([getattr(replica.actor, method).remote(*args) for replica in self._replicas])
+
+    def call_first(self, method: str, *args: object) -> Any:
+        """Call a method of the first worker, and return what it returns."""
+        return self._answers([getattr(self._replicas[0].actor, method).remote(*args)])[0]
+
+    @staticmethod
+    def _answers(references: list[Any]) -> list[Any]:
+        try:
+            return list(ray.get(references))
+        except RayTaskError as error:
+            raise _cause(error) from error
+        except RayActorError as error:
+            raise _actor_error(error) from error
+
+    def wants_work(self) -> bool:
+        """Say whether some worker has room for another unit."""
+        return any(len(replica.in_flight) < self._settings.units_in_flight for replica in self._replicas)
+
+    def hand_out(self, unit: Unit) -> None:
+        """Give a unit to the worker that has fewest."""
+        replica = min(self._replicas, key=lambda replica: len(replica.in_flight))
+        replica.in_flight.append((unit, replica.actor.make.remote(unit)))
+
+    def wait(self, seconds: float) -> list[Made | Lost]:
+        """Return what came within about `seconds`, at once when something is there."""
+        references = [reference for replica in self._replicas for _, reference in replica.in_flight]
+        if not references:
+            return []
+        ready, _ = ray.wait(references, num_returns=1, timeout=seconds)
+        if ready:
+            more, _ = ray.wait(references, num_returns=len(references), timeout=0)
+            ready = more
+        came: list[Made | Lost] = []
+        for replica in self._replicas:
+            came += self._collect(replica, set(ready))
+        return came
+
+    def _collect(self, replica: _Replica, ready: set[Any]) -> list[Made | Lost]:
+        came: list[Made | Lost] = []
+        running = True  # a worker runs its units in order: the oldest is the one it was at
+        for unit, reference in list(replica.in_flight):
+            if reference not in ready:
+                running = False
+                continue
+            replica.in_flight.remove((unit, reference))
+            try:
+                came.append(Made(unit, ray.get(reference)))
+            except RayTaskError as error:
+                cause = _cause(error)
+                came.append(Lost(unit, True, str(cause), cause))
+            except RayError as error:
+                came.append(Lost(unit, running, f"{type(error).__name__}: {_first_line(error)}"))
+                running = False
+        return came
+
+    def progress(self) -> list[UnitProgress | None]:
+        """Return what each worker last said of the unit in hand, `None` for one that does not answer."""
+        for replica in self._replicas:
+            if replica.asked is not None:
+                ready, _ = ray.wait([replica.asked], timeout=0)
+                if not ready:
+                    continue
+                try:
+                    replica.progress = ray.get(replica.asked)
+                except RayError:
+                    replica.progress = None  # dead or being restarted: shown as not alive
+            replica.asked = replica.actor.status.remote()
+        return [_of_units_in_hand(replica) for replica in self._replicas]
+
+    def wind_up(self) -> None:
+        """Tell every worker to close the part in hand."""
+        for replica in self._replicas:
+            replica.actor.wind_up.remote()
+
+    def close(self) -> None:
+        """Let the workers go, and Ray with them where it was started here."""
+        for replica in self._replicas:
+            ray.kill(replica.actor)
+        self._replicas = []
+        if self._own_ray:
+            ray.shutdown()
+
+
+def _of_units_in_hand(replica: _Replica) -> UnitProgress | None:
+    """Return what a worker said, empty when it is about a unit that has come back: its part counts already."""
+    said = replica.progress
+    if said is None or any(unit.number == said.unit for unit, _ in replica.in_flight):
+        return said
+    return UnitProgress()
+
+
+def join_cluster(settings: RaySettings) -> bool:
+    """Join the cluster that is named, or start Ray here; return whether it was started here.
+
+    Raises `FleetError` when the named cluster cannot be reached.
+    """
+    if ray.is_initialized():
+        return False
+    address = settings.address or os.environ.get("RAY_ADDRESS")
+    try:
+        if address:
+            ray.init(address=address, namespace=NAMESPACE, logging_level=logging.WARNING, log_to_driver=False)
+        else:
+            ray.init(
+                address="local",
+                namespace=NAMESPACE,
+                include_dashboard=False,
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+            )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = address or "this machine"
+        problem = Problem(
+            where="ray.address",
+            kind="cluster",
+            message=f"expected a Ray cluster at {where}, got: {_first_line(error)}",
+            repair="a cluster with token authentication needs RAY_AUTH_MODE=token in this environment",
+        )
+        raise FleetError("cannot join Ray", [problem]) from error
+    return address is None
+
+
+def _cluster_resources() -> dict[str, float]:
+    return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]
+
+
+def _cause(error: RayTaskError) -> StrataError:
+    cause = error.cause
+    if isinstance(cause, StrataError):
+        return cause
+    problem = Problem(where=type(cause).__name__, kind="worker", message=_first_line(cause or error))
+    return FleetError("a worker failed", [problem])
+
+
+def _actor_error(error: RayActorError) -> StrataError:
+    cause = error.__cause__
+    if isinstance(cause, RayTaskError):
+        return _cause(cause)
+    return FleetError("a worker cannot start", [Problem(where="workers", kind="start", message=str(error))])
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

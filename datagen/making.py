@@ -1,0 +1,230 @@
+"""One unit becomes one part: batches through the engine, checks, and a writer that never holds it up.
+
+The engine is kept one batch ahead, and samples are written by a thread of their own behind a bounded queue,
+so neither a GPU nor a CPU waits for the disk.
+"""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datagen.checks import NormProfile, capture_problem, profile_problems
+from datagen.engines.base import Capture, Engine, Pending
+from datagen.errors import RunFailedError
+from datagen.prompts.prompt import Prompt
+from datagen.store.closed_part import ClosedPart
+from datagen.store.door import Door
+from datagen.store.errors import RefusedError
+from datagen.store.part import PartWriter
+from datagen.store.sample_data import SampleData
+from datagen.units import Unit, batches
+from schemas.problem import Problem
+from schemas.records import QuarantinedSample, QuarantineReason
+
+QUEUED_SAMPLES = 64
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """What came of a unit: at most one part, the samples refused, and those left when it was told to stop."""
+
+    unit: str
+    part: ClosedPart | None
+    quarantined: tuple[QuarantinedSample, ...]
+    unfinished: tuple[Prompt, ...]
+    n_tokens: int
+    engine_seconds: float
+    seconds: float
+
+
+@dataclass
+class UnitProgress:
+    """How far a unit is; read by another thread while it grows."""
+
+    unit: str = ""
+    samples: int = 0
+    tokens: int = 0
+    payload_bytes: int = 0
+    quarantined: int = 0
+
+
+@dataclass
+class PartMaker:
+    """Makes parts of one dataset with one engine."""
+
+    engine: Engine
+    door: Door
+    dataset: str
+    run_id: str
+    batch_tokens: int
+    calibration: Mapping[str, NormProfile] = field(default_factory=dict)
+    with_argmax: bool = False
+    progress: UnitProgress = field(default_factory=UnitProgress)
+    stopping: Callable[[], bool] = lambda: False
+
+    def make(self, unit: Unit) -> UnitResult:
+        """Return the part of a unit; raises `StoreError` or `EngineError`, and then leaves no part.
+
+        Raises `RunFailedError` when the part's norms are not those of the calibration.
+        """
+        begun = time.monotonic()
+        self.progress.unit = unit.number
+        self.progress.samples = self.progress.tokens = self.progress.payload_bytes = 0
+        writer = PartWriter(self.door, self.dataset, self.engine.schema, self.run_id)
+        try:
+            with _WriteBehind(writer, self.run_id, self.progress) as behind:
+                unfinished, engine_seconds = self._capture(unit, behind)
+            self._check_profile(unit, behind.norms)
+            part = writer.close() if writer.n_samples else None
+        except BaseException:
+            writer.abort()
+            raise
+        if part is None:
+            writer.abort()
+        return UnitResult(
+            unit=unit.number,
+            part=part,
+            quarantined=tuple(behind.quarantined),
+            unfinished=unfinished,
+            n_tokens=writer.n_tokens,
+            engine_seconds=engine_seconds,
+            seconds=time.monotonic() - begun,
+        )
+
+    def _capture(self, unit: Unit, behind: "_WriteBehind") -> tuple[tuple[Prompt, ...], float]:
+        waiting: deque[tuple[Sequence[Prompt], Pending]] = deque()
+        unfinished: list[Prompt] = []
+        engine_seconds = 0.0
+        for batch in batches(unit.prompts, self.batch_tokens):
+            if self.stopping():
+                unfinished += batch
+                continue
+            begun = time.monotonic()
+            ids = [prompt.input_ids.tolist() for prompt in batch]
+            waiting.append((batch, self.engine.submit(ids, with_argmax=self.with_argmax)))
+            if len(waiting) > 1:
+                _hand_over(*waiting.popleft(), behind)
+            engine_seconds += time.monotonic() - begun
+        while waiting:
+            begun = time.monotonic()
+            _hand_over(*waiting.popleft(), behind)
+            engine_seconds += time.monotonic() - begun
+        return tuple(unfinished), engine_seconds
+
+    def _check_profile(self, unit: Unit, norms: Mapping[str, Sequence[NDArray[np.float32]]]) -> None:
+        whole = {name: np.concatenate(pieces) for name, pieces in norms.items() if pieces}
+        if not whole:
+            return
+        problems = list(profile_problems(self.engine.schema, whole, self.calibration))
+        if problems:
+            raise RunFailedError(f"unit {unit.number} does not hold what the audit set holds", problems)
+
+
+def _hand_over(batch: Sequence[Prompt], pending: Pending, behind: "_WriteBehind") -> None:
+    captures = pending.result()
+    if len(captures) != len(batch):
+        message = f"expected {len(batch)} samples back, got {len(captures)}"
+        raise RunFailedError("the engine lost count", [Problem(where="batch", kind="count", message=message)])
+    for prompt, capture in zip(batch, captures, strict=True):
+        behind.put(prompt, capture)
+
+
+class _WriteBehind:
+    """The writer's thread: checks and appends samples in the order they come, collects those refused."""
+
+    def __init__(self, writer: PartWriter, run_id: str, progress: UnitProgress) -> None:
+        self.quarantined: list[QuarantinedSample] = []
+        self.norms: dict[str, list[NDArray[np.float32]]] = {}
+        self._writer = writer
+        self._run_id = run_id
+        self._progress = progress
+        self._queue: queue.Queue[tuple[Prompt, Capture] | None] = queue.Queue(QUEUED_SAMPLES)
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="write-behind", daemon=True)
+
+    def __enter__(self) -> "_WriteBehind":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        self._raise()
+
+    def put(self, prompt: Prompt, capture: Capture) -> None:
+        """Queue a sample; raises what the writer's thread failed with."""
+        self._raise()
+        self._queue.put((prompt, capture))
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if self._failure is None:
+                try:
+                    self._add(*item)
+                except BaseException as error:  # noqa: BLE001 - handed to the thread that waits, and raised there
+                    self._failure = error
+
+    def _add(self, prompt: Prompt, capture: Capture) -> None:
+        found = capture_problem(prompt, capture)
+        if found is not None:
+            self._refuse(prompt, *found)
+            return
+        try:
+            self._writer.add(_sample_data(prompt, capture))
+        except RefusedError as error:
+            kinds = {problem.kind for problem in error.problems}
+            reason: QuarantineReason = "non_finite" if kinds == {"finite"} else "wrong_content"
+            self._refuse(prompt, reason, *error.problems)
+            return
+        for name, norms in capture.norms.items():
+            self.norms.setdefault(name, []).append(norms)
+        self._progress.samples = self._writer.n_samples
+        self._progress.tokens = self._writer.n_tokens
+        self._progress.payload_bytes = self._writer.payload_bytes
+
+    def _refuse(self, prompt: Prompt, reason: QuarantineReason, *problems: Problem) -> None:
+        self._progress.quarantined += 1
+        detail = "; ".join(str(problem) for problem in problems)
+        self.quarantined.append(quarantined(prompt, reason, detail, self._run_id))
+
+
+def _sample_data(prompt: Prompt, capture: Capture) -> SampleData:
+    tokens: dict[str, NDArray[np.generic]] = {
+        "input_ids": np.ascontiguousarray(prompt.input_ids, dtype=np.int32),
+        "loss_mask": np.ascontiguousarray(prompt.loss_mask, dtype=np.uint8),
+    }
+    if capture.argmax is not None:
+        tokens["target_argmax"] = capture.argmax
+    return SampleData(
+        sample_id=prompt.sample_id,
+        prompt_id=prompt.prompt_id,
+        conversation_id=prompt.conversation_id,
+        source=prompt.source,
+        tokens=tokens,
+        tensors=capture.tensors,
+        norms=capture.norms,
+        text=prompt.text,
+    )
+
+
+def quarantined(prompt: Prompt, reason: QuarantineReason, detail: str, run_id: str) -> QuarantinedSample:
+    """Return the record of a sample that was not made."""
+    return QuarantinedSample(
+        source=prompt.source,
+        reason=reason,
+        detail=detail,
+        run_id=run_id,
+        conversation_id=prompt.conversation_id,
+        prompt_id=prompt.prompt_id,
+        sample_id=prompt.sample_id,
+    )

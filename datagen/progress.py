@@ -1,0 +1,182 @@
+"""What a person sees of long work: a bar on a terminal, JSON lines elsewhere (a job's log).
+
+Standard output belongs to results; progress goes to standard error.
+"""
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Protocol, Self, TextIO
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+LOG_EVERY_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run is: samples and tokens made in this run, bytes of their hidden tensors."""
+
+    samples: int
+    tokens: int
+    payload_bytes: int
+    quarantined: int
+    workers_alive: int
+    workers: int
+    version: int | None
+
+
+class Reporter(Protocol):
+    """Shows how far long work is."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def say(self, event: str, message: str, **facts: object) -> None:
+        """Say one thing that happened."""
+        ...
+
+    def show(self, standing: Standing) -> None:
+        """Show how far it is; may be called as often as one likes."""
+        ...
+
+
+def open_reporter(total_samples: int, total_tokens: int, stream: TextIO | None = None) -> Reporter:
+    """Return the reporter that fits where standard error goes."""
+    stream = stream or sys.stderr
+    if stream.isatty():
+        return BarReporter(total_samples, total_tokens, Console(file=stream))
+    return LogReporter(total_samples, total_tokens, stream)
+
+
+class BarReporter:
+    """A rich progress bar: samples, tokens a second, bytes, time left, quarantined, workers alive."""
+
+    def __init__(self, total_samples: int, total_tokens: int, console: Console) -> None:
+        self._console = console
+        self._begun: float | None = None
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            expand=True,
+        )
+        # The bar moves by tokens, since samples differ in length.
+        self._task = self._progress.add_task("capture", total=total_tokens, facts="starting")
+        self._total_samples = total_samples
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def say(self, event: str, message: str, **_facts: object) -> None:
+        self._progress.console.print(f"[dim]{event}[/dim] {message}", highlight=False)
+
+    def show(self, standing: Standing) -> None:
+        now = time.monotonic()
+        if self._begun is None and standing.tokens:
+            self._begun = now - 1e-6
+        rate = standing.tokens / (now - self._begun) if self._begun else 0.0
+        facts = (
+            f"{standing.samples:,}/{self._total_samples:,} samples",
+            f"{rate:,.0f} tokens/s",
+            human_bytes(standing.payload_bytes),
+            f"quarantined {standing.quarantined}",
+            f"workers {standing.workers_alive}/{standing.workers}",
+        )
+        self._progress.update(self._task, completed=standing.tokens, facts="  ".join(facts))
+
+
+class LogReporter:
+    """One JSON object a line: for logs, jobs and pipes."""
+
+    def __init__(self, total_samples: int, total_tokens: int, stream: TextIO) -> None:
+        self._stream = stream
+        self._totals = {"total_samples": total_samples, "total_tokens": total_tokens}
+        self._begun = self._last = time.monotonic()
+        self._shown: Standing | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def say(self, event: str, message: str, **facts: object) -> None:
+        self._write(event=event, message=message, **facts)
+
+    def show(self, standing: Standing) -> None:
+        now = time.monotonic()
+        finished = standing.samples >= self._totals["total_samples"]
+        if standing == self._shown or (now - self._last < LOG_EVERY_SECONDS and not finished):
+            return
+        rate = standing.tokens / max(now - self._begun, 1e-9)
+        left = (self._totals["total_tokens"] - standing.tokens) / rate if standing.tokens else None
+        self._write(
+            event="progress",
+            **asdict(standing),
+            **self._totals,
+            tokens_per_second=round(rate, 1),
+            seconds_left=None if left is None else round(max(left, 0.0), 1),
+        )
+        self._last, self._shown = now, standing
+
+    def _write(self, **facts: object) -> None:
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **facts}
+        print(json.dumps(line, default=str), file=self._stream, flush=True)
+
+
+def human_bytes(count: float) -> str:
+    """Return a count of bytes as people write it.
+
+    >>> human_bytes(1234567890)
+    '1.23 GB'
+    """
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} PB"
+
+
+def human_seconds(seconds: float) -> str:
+    """Return a duration as people write it.
+
+    >>> human_seconds(93784)
+    '1 d 2 h'
+    """
+    seconds = round(seconds)
+    for size, unit, next_size, next_unit in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if seconds >= size:
+            rest = seconds % size // next_size
+            return f"{seconds // size} {unit}" + (f" {rest} {next_unit}" if rest else "")
+    return f"{seconds} s"

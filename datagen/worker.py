@@ -1,0 +1,140 @@
+"""The Ray actor: one engine replica that makes parts, and answers how far it is while it does.
+
+With `fleet`, the only modules that know Ray. Status calls run in a thread of their own (a concurrency group),
+so that a long unit never makes a worker look dead.
+"""
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import ray
+
+from datagen.checks import NormProfile
+from datagen.engines.base import EngineInfo
+from datagen.engines.opening import open_engine
+from datagen.engines.settings import EngineSettings
+from datagen.making import PartMaker, UnitProgress, UnitResult
+from datagen.prompts.prompt import Prompt
+from datagen.store.opening import open_door
+from datagen.store.part_reader import PartReader
+from datagen.units import Unit, batches
+from schemas.boundary import FINAL
+from schemas.schema import TARGET_ARGMAX, Schema
+from schemas.target import Target
+
+STATUS = "status"
+
+
+@dataclass(frozen=True)
+class WorkOrder:
+    """What every worker of a run is told once."""
+
+    root: str
+    dataset: str
+    run_id: str
+    schema: Schema
+    engine: EngineSettings
+    batch_tokens: int
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """Who a worker is: compared with what the driver read from the model's files before any part is made."""
+
+    host: str
+    pid: int
+    engine: EngineInfo
+    target: Target
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """The audit part, and on how many positions the head on the stored `final` chose as the engine did."""
+
+    result: UnitResult
+    positions: int
+    agreeing: int
+
+
+class Worker:
+    """Makes parts; lives in one process with one engine."""
+
+    def __init__(self, order: WorkOrder) -> None:
+        self._order = order
+        self._door = open_door(order.root)
+        self._stop = threading.Event()
+        self._progress = UnitProgress()
+        self._engine = open_engine(order.engine, order.schema)
+        self._maker = PartMaker(
+            engine=self._engine,
+            door=self._door,
+            dataset=order.dataset,
+            run_id=order.run_id,
+            batch_tokens=order.batch_tokens,
+            progress=self._progress,
+            stopping=self._stop.is_set,
+        )
+
+    def describe(self) -> WorkerFacts:
+        """Return who this is; the first call returns once the model is loaded."""
+        return WorkerFacts(platform.node(), os.getpid(), self._engine.info, self._engine.target)
+
+    def calibrate(self, calibration: Mapping[str, NormProfile]) -> None:
+        """Take the audit set's norm profiles; parts that depart from them are refused from now on."""
+        self._maker = replace(self._maker, calibration=calibration)
+
+    def make(self, unit: Unit) -> UnitResult:
+        """Make one part of a unit."""
+        return self._maker.make(unit)
+
+    def audit(self, dataset: str, schema: Schema, unit: Unit) -> AuditResult:
+        """Make the part of an audit set: the same loaded model, every boundary of `schema`.
+
+        The head is run on `final` as it was read back from the store, so that the whole way is proven.
+        """
+        engine = self._engine.handing_out(schema)
+        maker = replace(
+            self._maker,
+            engine=engine,
+            dataset=dataset,
+            calibration={},
+            with_argmax=True,
+            progress=UnitProgress(),
+        )
+        result = maker.make(unit)
+        positions = agreeing = 0
+        if result.part is not None:
+            reader = PartReader(self._door, dataset, result.part.record.part_id, schema)
+            for sample in reader.samples():
+                final = reader.read_tensor(sample.row_start, sample.n_tokens, FINAL)
+                argmax = reader.read_tokens(sample.row_start, sample.n_tokens, TARGET_ARGMAX.name)
+                positions += argmax.size
+                agreeing += int((engine.head_argmax(final) == argmax).sum())
+        return AuditResult(result, positions, agreeing)
+
+    def probe(self, prompts: Sequence[Prompt], seconds: float) -> float:
+        """Return tokens a second over batches of `prompts`, for about `seconds`; nothing is written."""
+        tokens, first, begun = 0, True, time.monotonic()
+        for batch in batches(prompts, self._order.batch_tokens):
+            self._engine.submit([prompt.input_ids.tolist() for prompt in batch]).result()
+            if first:  # the first batch pays for warming up
+                first, begun = False, time.monotonic()
+                continue
+            tokens += sum(len(prompt.input_ids) for prompt in batch)
+            if time.monotonic() - begun > seconds:
+                break
+        return tokens / max(time.monotonic() - begun, 1e-9)
+
+    @ray.method(concurrency_group=STATUS)  # type: ignore[untyped-decorator, unused-ignore]
+    def status(self) -> UnitProgress:
+        """Return how far the unit in hand is."""
+        return replace(self._progress)
+
+    @ray.method(concurrency_group=STATUS)  # type: ignore[untyped-decorator, unused-ignore]
+    def wind_up(self) -> None:
+        """Close the part in hand after the batch in hand; what is left of its unit comes back unfinished."""
+        self._stop.set()

@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import pytest
+
+from datagen.config import RunConfig, load_config, setting_names
+from datagen.errors import ConfigError
+
+MINIMAL = """
+[output]
+root = "data"
+dataset = "demo"
+
+[prompts]
+path = "prompts.jsonl"
+
+[engine]
+model = "data/models/small"
+
+[tensors]
+names = ["embed", "final"]
+"""
+
+
+def write(folder: Path, text: str = MINIMAL) -> Path:
+    file = folder / "run.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path)
+    assert load_config([], file, "strata run").output.root == "data"
+    monkeypatch.setenv("STRATA_OUTPUT__ROOT", "from-environment")
+    assert load_config([], file, "strata run").output.root == "from-environment"
+    config = load_config(
+        ["--output.root", "from-flag", "--tensors.names", "embed,layer3"], file, "strata run"
+    )
+    assert config.output.root == "from-flag"
+    assert config.tensors.names == ("embed", "layer3")
+    assert config.output.dataset == "demo"
+
+
+def test_everything_can_be_given_without_a_file() -> None:
+    flags = "--output.root data --output.dataset demo --prompts.path p.jsonl --engine.model m"
+    config = load_config([*flags.split(), "--tensors.names", "embed"], None, "strata run")
+    assert config.prompts.paths == ("p.jsonl",)
+
+
+def test_all_wrong_settings_are_told_at_once(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, MINIMAL.replace('path = "prompts.jsonl"', 'pth = "prompts.jsonl"\nmax_tokens = -1')
+    )
+    flags = ["--workers.count", "none", "--output.rot", "elsewhere"]
+    with pytest.raises(ConfigError) as caught:
+        load_config(flags, file, "strata run")
+    told = str(caught.value)
+    for where in ("prompts.path", "prompts.pth", "prompts.max_tokens", "workers.count", "--output.rot"):
+        assert where in told
+    assert "did you mean --output.root" in told
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (('dataset = "demo"', 'dataset = "demo.audit"'), "expected a name that does not end in .audit"),
+        (('dataset = "demo"', 'dataset = "../demo"'), "expected letters, digits"),
+        (("[tensors]", '[tensors]\ndtype = "float32"'), "expected bfloat16 as engine.dtype, got float32"),
+        (("[tensors]", "[plan]\nsamples = 3\n[tensors]"), "expected samples and tokens_per_sample together"),
+    ],
+    ids=["companion", "path", "dtype", "plan"],
+)
+def test_contradictions_are_named(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config([], write(tmp_path, MINIMAL.replace(*change)), "strata run")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[output", "\x00"], ids=["torn", "binary"])
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="expected a TOML file"):
+        load_config([], write(tmp_path, text), "strata run")
+    with pytest.raises(ConfigError, match="no such file"):
+        load_config([], tmp_path / "missing.toml", "strata run")
+
+
+@pytest.mark.parametrize("name", ["demo", "kimi-k2.5"])
+def test_the_run_files_of_deploy_are_whole(name: str) -> None:
+    file = Path(__file__).parents[2] / "deploy" / "runs" / f"{name}.toml"
+    config = load_config([], file, "strata run")
+    assert isinstance(config, RunConfig)
+    assert config.output.dataset == name
+
+
+def test_every_setting_has_a_flag() -> None:
+    names = setting_names()
+    for name in ("prompts.max_tokens", "engine.synthetic.seed", "parts.max_bytes", "ray.address"):
+        assert name in names

@@ -1,0 +1,68 @@
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from datagen.progress import BarReporter, LogReporter, Standing, human_bytes, human_seconds, open_reporter
+
+
+def standing(samples: int, tokens: int) -> Standing:
+    return Standing(samples, tokens, tokens * 5760, 1, 2, 2, None)
+
+
+def test_elsewhere_than_on_a_terminal_it_logs_one_json_object_a_line() -> None:
+    stream = io.StringIO()
+    with open_reporter(10, 1000, stream) as reporter:
+        reporter.say("commit", "version 1", version=1)
+        reporter.show(standing(9, 900))
+        reporter.show(standing(9, 900))
+    said, shown = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (said["event"], said["message"], said["version"]) == ("commit", "version 1", 1)
+    assert shown["event"] == "progress"
+    assert shown["samples"] == 9
+    assert shown["total_samples"] == 10
+    assert shown["seconds_left"] >= 0
+    assert shown["tokens_per_second"] > 0
+
+
+def test_log_lines_are_few() -> None:
+    stream = io.StringIO()
+    with LogReporter(100, 10_000, stream) as reporter:
+        for done in range(50):
+            reporter.show(standing(done, done * 100))
+    assert stream.getvalue() == ""
+
+
+def test_a_terminal_gets_a_bar_with_everything_on_it() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=160, color_system=None)
+    with BarReporter(10, 1000, console) as reporter:
+        reporter.show(standing(4, 500))
+        reporter.say("lost", "unit 3: a worker died")
+        reporter.show(standing(4, 500))
+    shown = stream.getvalue()
+    for piece in (
+        "50%",
+        "4/10 samples",
+        "tokens/s",
+        "2.88 MB",
+        "quarantined 1",
+        "workers 2/2",
+        "unit 3: a worker died",
+    ):
+        assert piece in shown
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (5.7e12, "5.7 TB"), (2e16, "20 PB")]
+)
+def test_bytes_in_words(count: float, words: str) -> None:
+    assert human_bytes(count) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "0 s"), (59, "59 s"), (60, "1 min"), (3661, "1 h 1 min"), (86400, "1 d")]
+)
+def test_seconds_in_words(seconds: float, words: str) -> None:
+    assert human_seconds(seconds) == words
