@@ -19,7 +19,7 @@ class _Open:
 
 
 class Descriptors:
-    """Up to `limit` idle descriptors by path, the longest unused closed first; safe for threads."""
+    """Up to `limit` descriptors by path, the longest unused given up first; safe for threads."""
 
     def __init__(self, limit: int = 128) -> None:
         self._limit = limit
@@ -65,8 +65,5 @@ class Descriptors:
             os.close(held.fd)
 
     def _evict(self) -> None:
-        excess = len(self._open) - self._limit
-        if excess > 0:
-            idle = [path for path, held in self._open.items() if held.n_readers == 0]
-            for path in idle[:excess]:
-                self._drop(path)
+        while len(self._open) > self._limit:
+            self._drop(next(iter(self._open)))
