@@ -22,6 +22,7 @@ from datagen.store.index_table import (
     PartReference,
     id_strings,
     index_schema,
+    int_values,
     pack_parts,
 )
 from datagen.store.quarantine import new_rows
@@ -114,7 +115,7 @@ class Append:
         if not len(doubled):
             return
         ids = id_strings(rows.column("sample_id"))
-        trained = np.asarray(rows.column("n_trained").to_numpy(), dtype=np.int32)
+        trained = int_values(rows.column("n_trained"), np.int32)
         distinct, first = np.unique(ids, return_index=True)
         for row in doubled:
             kept = _trained_in(base, ids[row])

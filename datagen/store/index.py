@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from datagen.store.damage import corrupt
 from datagen.store.errors import NotFoundError
-from datagen.store.index_table import ID_BYTES, IndexTable, id_strings, members
+from datagen.store.index_table import ID_BYTES, IndexTable, id_strings, int_values, members
 from schemas.problem import Problem
 
 
@@ -169,7 +169,8 @@ class Index:
     def _lengths(self, name: str) -> NDArray[np.int32]:
         if not self.tables:
             return np.zeros(0, np.int32)
-        return np.asarray(self.column(name).to_numpy(), dtype=np.int32)
+        values = np.concatenate([int_values(table.rows.column(name), np.int32) for table in self.tables])
+        return values[self.order]
 
     def _in_order_ids(self, name: str) -> NDArray[np.bytes_]:
         if not self.tables:

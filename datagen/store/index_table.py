@@ -8,7 +8,7 @@ four bytes for both. Ids are sha256 digests and norms are noise: nothing in it c
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from datagen.store.damage import corrupt
 from schemas.records import IndexFile
+
+_Value = TypeVar("_Value", bound=np.generic)
+_Int = TypeVar("_Int", bound=np.integer[Any])
 
 _PARTS_KEY = b"strata.parts.v1"
 _PART_BYTES = 16 + 32
@@ -62,7 +65,7 @@ class IndexTable:
         """Return a table of rows in any order; parts that no row names are left out."""
         order = np.argsort(id_strings(rows.column("sample_id")), kind="stable")
         rows = rows.take(order)
-        used, renumbered = np.unique(rows.column("part").to_numpy(), return_inverse=True)
+        used, renumbered = np.unique(int_values(rows.column("part"), np.int32), return_inverse=True)
         at = rows.schema.get_field_index("part")
         rows = rows.set_column(at, rows.schema.field(at), pa.array(renumbered.astype(np.int32)))
         return cls(rows, parts[used])
@@ -99,12 +102,12 @@ class IndexTable:
     @cached_property
     def part_numbers(self) -> NDArray[np.int32]:
         """`[n]`: each row's number in `parts`."""
-        return np.asarray(self.rows.column("part").to_numpy(), dtype=np.int32)
+        return int_values(self.rows.column("part"), np.int32)
 
     @property
     def n_tokens(self) -> int:
         """Tokens of all rows."""
-        return int(self.rows.column("n_tokens").to_numpy().sum(dtype=np.int64))
+        return int(int_values(self.rows.column("n_tokens"), np.int32).sum(dtype=np.int64))
 
     def part(self, number: int) -> PartReference:
         """Return the part of that number."""
@@ -191,9 +194,9 @@ def read_hashed_parquet(data: bytes, file: IndexFile, where: str) -> pa.Table:
             f"expected {file.sha256} over {file.size_bytes} bytes, got {digest} over {len(data)}",
         )
     try:
-        rows = pq.read_table(
-            pa.BufferReader(data), page_checksum_verification=True, use_threads=False, pre_buffer=False
-        )
+        # `pq.read_table` would go through pyarrow.dataset, whose import alone takes longer than the file.
+        parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
+        rows = parquet.read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise corrupt(where, "parquet", f"expected a Parquet file, got: {error}") from error
     if rows.num_rows != file.n_rows:
@@ -203,18 +206,25 @@ def read_hashed_parquet(data: bytes, file: IndexFile, where: str) -> pa.Table:
 
 def id_strings(column: "pa.ChunkedArray[Any]") -> NDArray[np.bytes_]:
     """View a column of 32-byte ids as `[n]` S32; a column of one chunk is not copied."""
-    pieces = [_view(chunk) for chunk in column.chunks]
-    if len(pieces) == 1:
-        return pieces[0]
-    return np.concatenate([np.zeros(0, f"S{ID_BYTES}"), *pieces])
+    return _values(column, np.dtype(f"S{ID_BYTES}"))
 
 
-def _view(chunk: "pa.Array[Any]") -> NDArray[np.bytes_]:
+def int_values(column: "pa.ChunkedArray[Any]", dtype: type[_Int]) -> NDArray[_Int]:
+    """View a column of integers without nulls as `[n]`; a column of one chunk is not copied."""
+    return _values(column, np.dtype(dtype))
+
+
+def _values(column: "pa.ChunkedArray[Any]", dtype: np.dtype[_Value]) -> NDArray[_Value]:
+    # pyarrow's own `to_numpy` imports pandas where that is installed, which takes longer than all of this.
+    pieces = [_view(chunk, dtype) for chunk in column.chunks]
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, dtype), *pieces])
+
+
+def _view(chunk: "pa.Array[Any]", dtype: np.dtype[_Value]) -> NDArray[_Value]:
     values = chunk.buffers()[1]
     if values is None:
-        return np.zeros(0, f"S{ID_BYTES}")
-    words = np.frombuffer(memoryview(values), np.dtype(f"S{ID_BYTES}"))
-    return words[chunk.offset : chunk.offset + len(chunk)]
+        return np.zeros(0, dtype)
+    return np.frombuffer(memoryview(values), dtype)[chunk.offset : chunk.offset + len(chunk)]
 
 
 def leading_words(ids: NDArray[np.bytes_]) -> NDArray[np.uint64]:

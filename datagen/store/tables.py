@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from weakref import WeakValueDictionary
 
+import pyarrow as pa
+
 from datagen.store import quarantine
 from datagen.store.door import Door
 from datagen.store.errors import AlreadyExistsError
@@ -34,14 +36,10 @@ class Tables:
         return self.index_files(record.index)
 
     def index_files(self, files: Sequence[IndexFile]) -> list[IndexTable]:
-        """Return the tables of index files, those not held read beside each other."""
+        """Return the tables of index files, reading those that are not held."""
         held = [self._held.get(file.sha256) for file in files]
         missing = [file for file, table in zip(files, held, strict=True) if table is None]
-        if len(missing) < 2:
-            read = [self._read(file) for file in missing]
-        else:
-            with ThreadPoolExecutor(_READERS) as pool:
-                read = list(pool.map(self._read, missing))
+        read = self._read_all(missing)
         fresh = iter(read)
         return [next(fresh) if table is None else table for table in held]
 
@@ -83,6 +81,17 @@ class Tables:
 
     def _note(self, file: IndexFile, samples: Sequence[QuarantinedSample]) -> None:
         self._failures[file.sha256] = frozenset(quarantine.key_of(sample) for sample in samples)
+
+    def _read_all(self, files: Sequence[IndexFile]) -> list[IndexTable]:
+        is_local = self._door.local_path(self._layout.latest) is not None
+        if len(files) < 2 or is_local:
+            # A folder answers at once, and threads would each keep memory of their own.
+            read = [self._read(file) for file in files]
+        else:
+            with ThreadPoolExecutor(_READERS) as pool:
+                read = list(pool.map(self._read, files))
+        pa.default_memory_pool().release_unused()
+        return read
 
     def _read(self, file: IndexFile) -> IndexTable:
         key = self._layout.index(file.sha256)

@@ -23,15 +23,14 @@ def fake_id(number: int) -> str:
     return hashlib.sha256(b"sample %d" % number).hexdigest()
 
 
-def fake_part(
-    door: Door, dataset: str, schema: Schema, numbers: Sequence[int], *, run_id: str = "run", trained: int = 1
+def fake_closed(
+    schema: Schema, numbers: Sequence[int], *, run_id: str = "run", trained: int = 1
 ) -> ClosedPart:
-    """Store the record of a part with a sample a number, and return it closed."""
-    part_id = uuid.uuid4().hex
+    """Return a closed part with a sample a number; nothing is stored."""
     lengths = np.array([number % 50 + 1 for number in numbers], np.int32)
     n_tokens = int(lengths.sum())
     record = PartRecord(
-        part_id=part_id,
+        part_id=uuid.uuid4().hex,
         run_id=run_id,
         schema_fingerprint=schema.fingerprint,
         created_at=datetime.now(UTC),
@@ -48,8 +47,16 @@ def fake_part(
         ),
         files=(FileDigest(path="samples.parquet", size_bytes=100 * len(numbers)),),
     )
-    door.create(Layout(dataset).part_record(part_id), record.to_json())
     return ClosedPart(record, sha256_hex(record.to_json()), fake_rows(record, lengths, numbers, trained))
+
+
+def fake_part(
+    door: Door, dataset: str, schema: Schema, numbers: Sequence[int], *, run_id: str = "run", trained: int = 1
+) -> ClosedPart:
+    """Store the record of a part with a sample a number, and return it closed."""
+    part = fake_closed(schema, numbers, run_id=run_id, trained=trained)
+    door.create(Layout(dataset).part_record(part.record.part_id), part.record.to_json())
+    return part
 
 
 def fake_rows(
