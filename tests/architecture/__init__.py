@@ -1,0 +1,1 @@
+"""The rules of the house, executable: layers, doors, and what an import loads."""
