@@ -22,10 +22,15 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR)
 
 def free_bytes(path: str) -> int:
     """Return the bytes that this user can still write at `path`, or at its nearest folder that is there."""
-    while not os.path.exists(path):
-        path = os.path.dirname(path) or "."
-    status = os.statvfs(path)
+    status = os.statvfs(nearest_folder(path))
     return status.f_bavail * status.f_frsize
+
+
+def nearest_folder(path: str) -> str:
+    """Return the folder of `path`, or the nearest above that is there."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path) or "."
+    return path
 
 
 def store_error(error: OSError, doing: str, path: str) -> StoreError:
@@ -37,9 +42,9 @@ def store_error(error: OSError, doing: str, path: str) -> StoreError:
         what = "the quota is used up" if error.errno == errno.EDQUOT else "the disk is full"
         message = f"expected room to write, got {free_bytes(path):,} bytes free: {what}"
         repair = "free some space and run again: what is committed is whole, and the run goes on from there"
-        problem = Problem(where=os.path.dirname(path), kind="space", message=message, repair=repair)
+        problem = Problem(where=nearest_folder(path), kind="space", message=message, repair=repair)
         return DoorError(f"cannot {doing} {path}", [problem])
-    where = os.path.dirname(path) if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else path
+    where = nearest_folder(path) if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else path
     reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
     problem = Problem(
         where=where,
