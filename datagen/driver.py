@@ -27,7 +27,7 @@ from datagen.schedule import Schedule
 from datagen.stopping import Stopping
 from datagen.store.dataset import Dataset
 from datagen.units import make_units
-from datagen.worker import WorkerFacts, WorkOrder
+from datagen.worker import Worker, WorkerFacts, WorkOrder
 from schemas.errors import StrataError
 from schemas.problem import Problem
 from schemas.records import Outcome, QuarantinedSample, RunEnd, RunStart
@@ -81,8 +81,8 @@ def new_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
 
 
-def run(config: RunConfig) -> RunSummary:
-    """Make what is not made yet.
+def run(config: RunConfig, worker_class: type[Worker] = Worker) -> RunSummary:
+    """Make what is not made yet; `worker_class` is what lives in the actors.
 
     Raises `StrataError` with all problems when it cannot start, and `RunFailedError` when it stops by itself.
     """
@@ -95,7 +95,7 @@ def run(config: RunConfig) -> RunSummary:
     with Stopping() as stopping, open_reporter(len(job.todo), n_tokens) as reporter:
         if not job.todo:
             return _record_only(job, begun)
-        fleet = Fleet(work_order(job), config.workers, config.ray)
+        fleet = Fleet(work_order(job), config.workers, config.ray, worker_class)
         try:
             reporter.say("fleet", f"loading {job.prepared.target.model_id}")
             _greet(fleet.start(len(job.todo)), job, reporter)

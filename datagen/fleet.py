@@ -22,6 +22,8 @@ from schemas.errors import StrataError
 from schemas.problem import Problem
 
 NAMESPACE = "strata"
+# Ray's stubs do not know that an actor class takes concurrency groups.
+_REMOTE: Any = ray.remote(concurrency_groups={STATUS: 1})  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,14 @@ class _Replica:
 class Fleet:
     """The replicas of one engine."""
 
-    def __init__(self, order: WorkOrder, workers: WorkerSettings, cluster: RaySettings) -> None:
+    def __init__(
+        self,
+        order: WorkOrder,
+        workers: WorkerSettings,
+        cluster: RaySettings,
+        worker_class: type[Worker] = Worker,
+    ) -> None:
+        self._worker_class = worker_class
         self._settings = workers
         self._order = order
         self._cluster = cluster
@@ -68,7 +77,7 @@ class Fleet:
         self._own_ray = join_cluster(self._cluster)
         count = min(most, self._settings.count if self._settings.count != "auto" else self._auto_count())
         self._check_room(count)
-        actor = ray.remote(concurrency_groups={STATUS: 1})(Worker).options(
+        actor = _REMOTE(self._worker_class).options(
             num_cpus=self._settings.cpus,
             num_gpus=self._settings.gpus,
             max_restarts=-1,
@@ -210,7 +219,7 @@ class Fleet:
 
 
 def _of_units_in_hand(replica: _Replica) -> UnitProgress | None:
-    """Return what a worker said, empty when it is about a unit that has come back: its part counts already."""
+    """Return what a worker said; nothing when it is about a unit that has come back, and counts already."""
     said = replica.progress
     if said is None or any(unit.number == said.unit for unit, _ in replica.in_flight):
         return said

@@ -183,7 +183,7 @@ class _WriteBehind:
             self._writer.add(_sample_data(prompt, capture))
         except RefusedError as error:
             kinds = {problem.kind for problem in error.problems}
-            reason: QuarantineReason = "non_finite" if kinds == {"finite"} else "wrong_content"
+            reason: QuarantineReason = "non_finite" if kinds == {"non_finite"} else "wrong_content"
             self._refuse(prompt, reason, *error.problems)
             return
         for name, norms in capture.norms.items():

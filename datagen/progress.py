@@ -116,7 +116,8 @@ class LogReporter:
     def __init__(self, total_samples: int, total_tokens: int, stream: TextIO) -> None:
         self._stream = stream
         self._totals = {"total_samples": total_samples, "total_tokens": total_tokens}
-        self._begun = self._last = time.monotonic()
+        self._begun: float | None = None
+        self._last = time.monotonic()
         self._shown: Standing | None = None
 
     def __enter__(self) -> Self:
@@ -132,6 +133,7 @@ class LogReporter:
 
     def show(self, standing: Standing) -> None:
         now = time.monotonic()
+        self._begun = self._begun or now
         finished = standing.samples >= self._totals["total_samples"]
         if standing == self._shown or (now - self._last < LOG_EVERY_SECONDS and not finished):
             return

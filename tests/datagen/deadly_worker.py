@@ -1,0 +1,29 @@
+"""Workers that die, or fail, at one sample: importable by the actors' processes."""
+
+import os
+import signal
+
+from datagen.making import UnitResult
+from datagen.units import Unit
+from datagen.worker import Worker
+
+DEADLY_LENGTH = 77
+"""A prompt of so many tokens kills whoever captures it."""
+
+
+class DeadlyWorker(Worker):
+    """Is killed (as by the out-of-memory killer) in the middle of a unit that holds a deadly sample."""
+
+    def make(self, unit: Unit) -> UnitResult:
+        if any(len(prompt.input_ids) == DEADLY_LENGTH for prompt in unit.prompts):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().make(unit)
+
+
+class RaisingWorker(Worker):
+    """Raises what no one foresaw for a unit that holds a deadly sample."""
+
+    def make(self, unit: Unit) -> UnitResult:
+        if any(len(prompt.input_ids) == DEADLY_LENGTH for prompt in unit.prompts):
+            raise ZeroDivisionError("no one foresaw this")
+        return super().make(unit)
