@@ -1,7 +1,7 @@
 """What capture costs: the hf engine's tokens/s over those of the same batches through the bare model.
 
-The bare model is transformers' own base model: no hooks, no copies, no norms, no lm_head. SmolLM2 in bfloat16,
-batches of 8 samples of about 256 tokens, the demo's five tensors.
+The bare model is transformers' own base model: no hooks, no copies, no norms, no lm_head. SmolLM2 in
+bfloat16, batches of 8 samples of about 256 tokens, the demo's five tensors.
 """
 
 import time
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
 from datagen.engines.opening import open_engine, read_target
 from datagen.engines.settings import EngineSettings, SyntheticSettings
@@ -25,7 +26,7 @@ PAIRS = 9
 
 
 def run() -> list[Row]:
-    """Measure the hf engine with equal and with ragged lengths, and how fast the synthetic engine makes rows."""
+    """Measure the hf engine with equal and with ragged lengths, and the rate of the synthetic engine."""
     engine, model = _engine(), _bare()
     rows = []
     for name, shortest in (("equal lengths", LONGEST), ("ragged lengths", LONGEST - 64)):
@@ -52,6 +53,7 @@ def _engine() -> Any:
 
 
 def _bare() -> Any:
+    logging.disable_progress_bar()
     return AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16).eval().model
 
 
