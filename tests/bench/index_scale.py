@@ -5,6 +5,7 @@ tensors are left out, for an index does not look at them.
 """
 
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ N_SAMPLES = 100_000
 PART_SAMPLES = 7
 COMMIT_PARTS = 64
 N_COMMITS = 16
+N_OPENS = 5
 
 OPEN = """
 import json, random, resource, sys, time
@@ -109,8 +111,10 @@ def _append(dataset: Dataset, schema: Schema, first: int) -> tuple[Append, int]:
 
 
 def _opened(root: Path, sample_id: str) -> dict[str, float]:
-    """Return what a fresh process measures; importing numpy and pyarrow does not count."""
+    """Return the medians of what fresh processes measure; importing numpy and pyarrow does not count."""
     command = [sys.executable, "-c", OPEN, str(root), sample_id]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    measured: dict[str, float] = json.loads(done.stdout)
-    return measured
+    runs: list[dict[str, float]] = []
+    for _ in range(N_OPENS):
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        runs.append(json.loads(done.stdout))
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}

@@ -23,10 +23,13 @@ from datagen.store.errors import (
     RefusedError,
 )
 from datagen.store.local import LocalDoor
+from datagen.store.sample_data import SampleData
+from datagen.store.verify import verify
 from schemas.records import SplitRule
-from tests.builders import tiny_schema, tiny_target
+from tests.builders import random_sample, tiny_schema, tiny_target
 from tests.datagen.store.fake_parts import failed, fake_id, fake_part
 from tests.datagen.store.flaky_door import FlakyDoor
+from tests.datagen.store.real_parts import commit_samples
 
 SCHEMA = tiny_schema()
 
@@ -314,21 +317,29 @@ COMMIT_FOR_EVER = """
 import sys
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
-from tests.datagen.store.test_commit import add
+from datagen.store.sample_data import SampleData
+from datagen.store.verify import verify
+from tests.datagen.store.test_commit import SCHEMA, numbered
+from tests.datagen.store.real_parts import commit_samples
 dataset = Dataset.open(LocalDoor(sys.argv[1]), "demo")
 number = int(sys.argv[2])
 while True:
-    add(dataset, [number, number + 1])
+    commit_samples(dataset, SCHEMA, [numbered(number), numbered(number + 1)])
     print(number, flush=True)
     number += 1
 """
+
+
+def numbered(number: int) -> SampleData:
+    """Return the sample of that number."""
+    return random_sample(SCHEMA, 10 + number % 90, number)
 
 
 def test_kill_nine_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     dataset = new_dataset(tmp_path)
     rng = random.Random(7)
     number = 0
-    for _ in range(4):
+    for _ in range(3):
         child = subprocess.Popen(
             [sys.executable, "-c", COMMIT_FOR_EVER, str(tmp_path), str(number)],
             stdout=subprocess.PIPE,
@@ -336,14 +347,16 @@ def test_kill_nine_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         )
         assert child.stdout is not None
         done = [int(child.stdout.readline())]
-        time.sleep(rng.random() * 0.1)
+        time.sleep(rng.random() * 0.2)
         child.send_signal(signal.SIGKILL)
         done += [int(line) for line in child.stdout.read().split()]
         child.stdout.close()
         child.wait()
         number = done[-1] + 1
-        ids_held = held(Dataset.open(LocalDoor(tmp_path), "demo"))
-        assert len(set(ids_held)) == len(ids_held)
+        found = held(Dataset.open(LocalDoor(tmp_path), "demo"))
+        expected = [numbered(k).sample_id for k in range(number + 2)]
         # One commit may have been stored whose acknowledgement was cut off.
-        assert ids_held in (ids(range(number + 1)), ids(range(number + 2)))
-    assert add(dataset, [10**6]) > 4
+        assert found in (sorted(expected[:-1]), sorted(expected))
+        assert verify(dataset).errors == []
+    commit_samples(dataset, SCHEMA, [numbered(10**6)])
+    assert verify(dataset).errors == []

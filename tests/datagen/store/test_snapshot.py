@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datagen.store.bucket import BucketDoor
 from datagen.store.dataset import Dataset
 from datagen.store.errors import CorruptError, NotFoundError
 from datagen.store.local import LocalDoor
 from datagen.store.sample_data import SampleData
+from datagen.store.verify import verify
 from schemas.errors import SchemaError
 from tests.builders import tiny_schema
 from tests.datagen.store.real_parts import commit_samples, samples_of
@@ -97,3 +99,16 @@ def test_a_changed_byte_is_an_error_that_names_the_file(tmp_path: Path) -> None:
         snapshot.read(sample.sample_id)
     snapshot.read(sample.sample_id, tokens=slice(0, 64))
     snapshot.read(sample.sample_id, ["embed"])
+
+
+def test_a_bucket_holds_the_same(tmp_path: Path) -> None:
+    samples = samples_of(SCHEMA, [3, 70])
+    dataset = Dataset.create(BucketDoor("memory:///"), "demo", SCHEMA, exist_ok=False)
+    commit_samples(dataset, SCHEMA, samples[:1])
+    commit_samples(dataset, SCHEMA, samples)
+    dataset.drop([samples[0].sample_id])
+    assert_same(dataset, 2, samples)
+    assert_same(dataset, 3, samples[1:])
+    assert verify(dataset).problems == []
+    with pytest.raises(NotFoundError, match=r"expected a dataset with dataset\.json, got none"):
+        Dataset.open(dataset.door, "other")
