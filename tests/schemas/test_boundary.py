@@ -47,6 +47,7 @@ def test_the_last_state_before_and_after_the_norm_are_two_tensors() -> None:
         pytest.param("layer03", id="leading-zero"),
         pytest.param("layer-1", id="negative"),
         pytest.param("layer٣", id="arabic-digit"),
+        pytest.param("layer1٣", id="arabic-digit-second"),
         pytest.param("layer³", id="power"),
         pytest.param("layer3.0", id="float"),
         pytest.param("", id="empty"),

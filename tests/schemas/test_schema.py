@@ -223,6 +223,9 @@ def test_every_departure_is_said_by_name(change: dict[str, TensorFacts | None], 
         pytest.param(("token_columns",), [], "token_columns: expected", id="no-columns"),
         pytest.param(("tensors", 0, "boundary"), "0", "expected a valid integer, got '0'", id="text"),
         pytest.param(("tensors", 0, "dtype"), "float64", "expected 'bfloat16', ", id="dtype"),
+        pytest.param(
+            ("tensors", 1), json.loads(SCHEMA.tensors[0].to_json()), "expected distinct names", id="twice"
+        ),
         pytest.param(("tensors",), [], "expected to have at least 1 item", id="no-tensors"),
     ],
 )
