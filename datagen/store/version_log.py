@@ -10,7 +10,7 @@ import time
 
 from datagen.store.damage import corrupt
 from datagen.store.door import Door
-from datagen.store.errors import AlreadyExistsError, NotFoundError, StoreError
+from datagen.store.errors import NotFoundError, StoreError
 from datagen.store.layout import Layout
 from schemas.errors import RecordError
 from schemas.problem import Problem
@@ -97,16 +97,14 @@ class VersionLog:
         for attempt in range(_TRIES):
             try:
                 self._door.create(key, data)
-            except AlreadyExistsError:
-                pass
             except StoreError as error:
-                doubt: StoreError = error
+                doubt = error
             else:
                 return record
             try:
                 return self._settled(key, record.number)
-            except NotFoundError as error:
-                doubt = error
+            except NotFoundError:
+                pass  # nothing is stored: try the same number again, and tell why it was not
             except StoreError as error:
                 doubt = error
             time.sleep(_FIRST_WAIT_SECONDS * 2**attempt)

@@ -123,9 +123,13 @@ def test_litter_is_swept_when_it_is_old(dataset: Dataset, tmp_path: Path) -> Non
 
 
 def test_a_version_of_swept_parts_cannot_be_rolled_back_to(dataset: Dataset) -> None:
-    condemn(dataset, keep_versions=1, grace=NOW)
+    _, garbage = condemn(dataset, keep_versions=1, grace=NOW)
     with pytest.raises(ConflictError, match="cannot be rolled back"):
         dataset.rollback(1)
+    (other,) = dataset.snapshot().sample_ids
+    dataset.drop([other])
+    back = dataset.rollback(3)
+    assert (back.number, [part.part_id for part in back.condemned]) == (6, list(garbage.parts))
 
 
 def test_a_dataset_without_versions_has_no_garbage(tmp_path: Path) -> None:

@@ -372,4 +372,8 @@ def test_columns_with_wrong_values(forgery: Forgery, column: str, value: int, ki
 
 def test_sound_bytes_with_another_whole_checksum(forgery: Forgery) -> None:
     forgery.rewrite("crc32c_all.embed", lambda values: [int(value) ^ 1 for value in values])  # type: ignore[call-overload]
-    assert kinds(forgery.commit()) == {"crc32c"}
+    report = forgery.commit()
+    assert kinds(report) == {"crc32c"}
+    of_shard = [problem for problem in report.errors if "data.zarr/embed/c/0/0: sample" in problem.where]
+    assert len(of_shard) == 2
+    assert all("over all rows" in problem.message for problem in of_shard)
