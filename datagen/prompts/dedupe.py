@@ -28,11 +28,11 @@ def dedupe(
         mask = hashlib.blake2b(prompt.loss_mask.tobytes(), digest_size=MASK_BYTES).digest()
         first = met.get(key)
         if first is None:
-            met[key] = mask + prompt.source.encode("utf-8", "surrogatepass")
+            met[key] = mask + prompt.source.encode()
             yield stats.keep(prompt)
         elif first[:MASK_BYTES] == mask:
             stats.duplicates += 1
         else:
-            other = first[MASK_BYTES:].decode("utf-8", "surrogatepass")
+            other = first[MASK_BYTES:].decode()
             detail = f"{prompt.source} has the token ids of {other}, but another loss mask"
             yield stats.quarantine("mask_conflict", detail, prompt.source, prompt.conversation_id, prompt)

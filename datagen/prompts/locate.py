@@ -4,7 +4,7 @@ import glob
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from datagen.prompts.errors import PromptError
 from datagen.prompts.settings import PromptSettings
+from datagen.prompts.stats import speakable
 from schemas.problem import Problem
 
 SourceKind = Literal["jsonl", "json", "parquet", "dataset_folder", "hub"]
@@ -127,9 +128,9 @@ def _content_problems(source: Source) -> Iterator[Problem]:
 def _named(sources: tuple[Source, ...]) -> tuple[Source, ...]:
     """Name each source by its last path component, by the path as written where two share that."""
     last = Counter(Path(source.path).name for source in sources)
-    return tuple(
-        source
-        if source.kind == "hub" or last[Path(source.path).name] > 1
-        else Source(Path(source.path).name, source.kind, source.path)
-        for source in sources
-    )
+    named = []
+    for source in sources:
+        short = Path(source.path).name
+        keep = source.kind == "hub" or last[short] > 1
+        named.append(replace(source, name=speakable(source.path if keep else short)))
+    return tuple(named)

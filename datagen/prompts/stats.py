@@ -61,7 +61,7 @@ class PromptStats:
         """Count a sample that is not made, and return its record; `prompt` where its ids are known."""
         self.quarantined[reason] += 1
         return QuarantinedSample(
-            source=speakable(source),
+            source=source,
             reason=reason,
             detail=speakable(detail),
             run_id=self.run_id,

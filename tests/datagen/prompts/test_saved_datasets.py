@@ -39,3 +39,29 @@ def test_a_folder_that_is_broken_is_told(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(PromptError, match="saved: cannot be opened"):
         reading(tmp_path / "saved")
+
+
+def test_a_hub_id_is_opened_at_its_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub itself is out of a test's reach: what it would be asked for is not."""
+    asked: list[tuple[str, str | None, str | None]] = []
+
+    def load_dataset(path: str, *, revision: str | None, split: str | None) -> Dataset | DatasetDict:
+        asked.append((path, revision, split))
+        rows = Dataset.from_list(ROWS)
+        return rows if split else DatasetDict({"train": rows})
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    conversations, _, _ = reading("hf://some/talks@v1.0", split="train[:4]")
+    assert conversations[3].source == "hf://some/talks@v1.0:4"
+    conversations, _, _ = reading("hf://some/talks")
+    assert len(conversations) == 4
+    assert asked == [("some/talks", "v1.0", "train[:4]"), ("some/talks", None, None)]
+
+
+def test_a_hub_that_cannot_be_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(path: str, **_: object) -> Dataset:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    with pytest.raises(PromptError, match="hf://some/talks: cannot be opened: no route"):
+        reading("hf://some/talks")

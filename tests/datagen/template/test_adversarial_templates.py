@@ -95,6 +95,15 @@ def test_surroundings_that_depend_on_the_answer_are_refused() -> None:
         answers(counts + "{{ m.content }}<|im_end|>\n{% endfor %}", TALK)
 
 
+@pytest.mark.parametrize("place", ["{length}{turns}", "{turns}{length}"], ids=["before", "behind"])
+def test_a_text_elsewhere_that_depends_on_the_answer_is_refused(place: str) -> None:
+    turns = "{% for m in messages %}" + TURN + "{% endfor %}"
+    length = "{% if not add_generation_prompt %}{{ (messages | last).content | length }}{% endif %}"
+    template = place.format(length=length, turns=turns)
+    with pytest.raises(UnrenderableError, match="turn 3: what the template writes around it depends"):
+        answers(template)
+
+
 def test_an_answer_that_is_changed_is_found_by_what_stands_around_it() -> None:
     """The next question is quoted in the answer, opening and all: a search for it would stop there."""
     shouts = (

@@ -71,3 +71,16 @@ def test_a_tokenizer_file_that_cuts_and_pads_does_neither() -> None:
 def test_a_missing_tokenizer_is_told() -> None:
     with pytest.raises(TemplateError, match="nowhere: cannot be loaded"):
         load_tokenizer("./nowhere")
+
+
+def test_words_longer_than_thought_are_tokenised_to_the_end() -> None:
+    tokenizer = real.tokenizer("smollm2")
+    chat = ChatTemplate(tokenizer)
+    words = " responsibility" * 20
+    roles = ("user", "assistant")
+    rendered = chat.render([{"role": roles[at % 2], "content": words} for at in range(20)])
+    (whole,), (cut,) = chat.encode([rendered]), chat.encode([rendered], 100)
+    assert isinstance(whole, Tokens)
+    assert isinstance(cut, Tokens)
+    assert cut.input_ids == whole.input_ids[:100]
+    assert cut.cut
