@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,11 @@ def load_model(folder: Path, config: Any, settings: EngineSettings) -> Any:
     place = place_of_work(settings)
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    options: dict[str, Any] = {"device_map": settings.device_map or place}
+    options: dict[str, Any] = {}
+    if settings.device_map is not None:
+        options["device_map"] = settings.device_map
+    elif place == "cuda" and find_spec("accelerate") is not None:
+        options["device_map"] = place  # weights go straight to the device, without a copy in host memory
     if settings.attn_implementation is not None:
         options["attn_implementation"] = settings.attn_implementation
     try:
@@ -63,6 +68,8 @@ def load_model(folder: Path, config: Any, settings: EngineSettings) -> Any:
                 local_files_only=True,
                 **options,
             )
+        if place == "cuda" and "device_map" not in options:
+            model = model.to(place)
     except (OSError, ValueError, ImportError, RuntimeError, KeyError) as error:
         problem = Problem(where=str(folder), kind="model", message=f"{type(error).__name__}: {error}")
         raise OpeningError("the model cannot be loaded", [problem]) from error

@@ -51,7 +51,14 @@ def _gemma3() -> Any:
 def _gpt2() -> Any:
     """Learned positions; dropout of 0.1 in the config, which only training may use."""
     return transformers.GPT2Config(
-        vocab_size=VOCAB, n_embd=48, n_layer=3, n_head=4, n_positions=LONGEST, initializer_range=0.1
+        vocab_size=VOCAB,
+        n_embd=48,
+        n_layer=3,
+        n_head=4,
+        n_positions=LONGEST,
+        initializer_range=0.1,
+        bos_token_id=0,
+        eos_token_id=0,
     )
 
 
