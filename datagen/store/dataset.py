@@ -39,14 +39,7 @@ __all__ = ["Dataset", "Sample", "Snapshot", "dataset_names"]
 
 
 class Dataset:
-    """One dataset; safe for threads, and for any number of processes that commit at once.
-
-    >>> import tempfile
-    >>> from datagen.store.local import LocalDoor
-    >>> Dataset.open(LocalDoor(tempfile.mkdtemp()), "demo")
-    Traceback (most recent call last):
-    datagen.store.errors.NotFoundError: no dataset 'demo' ...
-    """
+    """One dataset; safe for threads, and for any number of processes that commit at once."""
 
     def __init__(self, door: Door, layout: Layout, record: DatasetRecord) -> None:
         self.door = door
