@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from transformers import AutoConfig
 
 from datagen.engines.errors import OpeningError
+from datagen.engines.positions import position_rule
 from schemas.problem import Problem
 from schemas.record import canonical_json
 
@@ -25,6 +26,8 @@ class Architecture(NamedTuple):
     hidden_size: int
     vocab_size: int
     quantisation: str | None
+    longest_sample: int | None
+    """The most tokens that the model has positions for; `None` where its position code sets no limit."""
 
 
 def read_config(folder: Path, *, trust_remote_code: bool) -> Any:
@@ -68,6 +71,7 @@ def architecture_of(config: Any) -> Architecture:
         hidden_size=sizes["hidden_size"],
         vocab_size=sizes["vocab_size"],
         quantisation=_quantisation(config),
+        longest_sample=position_rule(text).longest,
     )
 
 

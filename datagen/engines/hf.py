@@ -21,7 +21,7 @@ from datagen.engines.batch import padded
 from datagen.engines.copying import Carrier, Outbound
 from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.hooks import tapped
-from datagen.engines.identity import read_target
+from datagen.engines.identity import longest_sample, read_target
 from datagen.engines.loading import TORCH_DTYPES, load_model
 from datagen.engines.model_files import locate
 from datagen.engines.opening_checks import schema_problems
@@ -33,7 +33,7 @@ from schemas.boundary import FINAL_NORMED, Place
 from schemas.schema import Schema
 from schemas.target import Target
 
-__all__ = ["HfEngine", "engine_version", "open_engine", "read_target"]
+__all__ = ["HfEngine", "engine_version", "longest_sample", "open_engine", "read_target"]
 
 LOGIT_BYTES = 64 << 20
 """Bytes of logits that the head makes at a time."""

@@ -35,3 +35,12 @@ def read_target(settings: EngineSettings) -> Target:
         tokenizer_sha256=tokenizer,
         chat_template_sha256=template,
     )
+
+
+def longest_sample(settings: EngineSettings) -> int | None:
+    """Return the most tokens that the model has positions for, `None` where there is no limit.
+
+    Raises `OpeningError` as `read_target` does for files that are not there.
+    """
+    folder = locate(settings, with_weights=False).folder
+    return architecture_of(read_config(folder, trust_remote_code=settings.trust_remote_code)).longest_sample

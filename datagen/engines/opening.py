@@ -1,7 +1,7 @@
 """Opens an engine by its name, and loads only that one's libraries: the synthetic engine never meets torch.
 
-An engine's module has three functions: `read_target(settings)`, `engine_version()` and
-`open_engine(settings, schema)`.
+An engine's module has four functions: `read_target(settings)`, `longest_sample(settings)`, `engine_version()`
+and `open_engine(settings, schema)`.
 """
 
 from importlib import import_module
@@ -15,6 +15,8 @@ from schemas.target import Target
 
 class _EngineModule(Protocol):
     def read_target(self, settings: EngineSettings) -> Target: ...
+
+    def longest_sample(self, settings: EngineSettings) -> int | None: ...
 
     def engine_version(self) -> str: ...
 
@@ -33,6 +35,14 @@ def read_target(settings: EngineSettings) -> Target:
     Raises `OpeningError` with everything that is wrong with the model's files.
     """
     return _module(settings).read_target(settings)
+
+
+def longest_sample(settings: EngineSettings) -> int | None:
+    """Return the most tokens that a sample may have, `None` without a limit; longer ones are a `BatchError`.
+
+    Raises `OpeningError` where the model's files cannot be read.
+    """
+    return _module(settings).longest_sample(settings)
 
 
 def engine_version(settings: EngineSettings) -> str:

@@ -56,6 +56,11 @@ def read_target(settings: EngineSettings) -> Target:
     )
 
 
+def longest_sample(_settings: EngineSettings) -> int | None:
+    """Return `None`: made-up states have no longest sample."""
+    return None
+
+
 def engine_version() -> str:
     """Return the version of what computes, as provenance compares it."""
     return VERSION

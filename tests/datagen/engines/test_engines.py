@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from datagen.engines.base import Engine
-from datagen.engines.opening import engine_version, open_engine, read_target
+from datagen.engines.opening import engine_version, longest_sample, open_engine, read_target
 from datagen.engines.settings import EngineSettings, SyntheticSettings
 from schemas.schema import DType, Schema
 from tests.contract.engine_contract import EngineContract
 from tests.datagen.engines.conftest import TinyFolder
+from tests.datagen.engines.tiny_models import LONGEST
 
 NAMES = ("embed", "layer2", "final", "final_normed")
 
@@ -53,3 +54,8 @@ def test_the_version_is_known_before_the_engine_is_open(tiny_folder: TinyFolder)
         EngineSettings(model=str(tiny_folder("llama")), device="cpu"),
     ):
         assert engine_version(settings) == opened(settings).info.version
+
+
+def test_the_longest_sample_is_known_before_the_engine_is_open(tiny_folder: TinyFolder) -> None:
+    assert longest_sample(EngineSettings(name="synthetic")) is None
+    assert longest_sample(EngineSettings(model=str(tiny_folder("gpt2")))) == LONGEST

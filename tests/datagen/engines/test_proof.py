@@ -29,7 +29,9 @@ def test_finds_layers_norm_and_head(family: str) -> None:
 
 
 def test_a_list_of_experts_is_not_the_list_of_layers() -> None:
-    assert find_decoder(build("qwen3_moe")).path == "model.layers"
+    model = build("llama")
+    model.model.layers[1].experts = nn.ModuleList(nn.Identity() for _ in range(3))
+    assert find_decoder(model).path == "model.layers"
 
 
 def test_a_vision_tower_of_the_same_depth_is_not_the_decoder() -> None:

@@ -104,7 +104,7 @@ def _deepseek_v3() -> Any:
 
 
 def _qwen3_moe() -> Any:
-    """As many experts as layers: the list of experts is as long as the list of layers."""
+    """Routed experts in every layer."""
     return transformers.Qwen3MoeConfig(
         **_GROUPED, moe_intermediate_size=32, num_experts=3, num_experts_per_tok=2, decoder_sparse_step=1
     )
