@@ -62,12 +62,13 @@ class Schedule:
             )
         unit = unit.failed()
         if unit.attempts < self._attempts:
-            self._waiting.appendleft(unit)
+            # Behind the others: what killed its worker may be the time or the place, not the unit.
+            self._waiting.append(unit)
             return None
         if len(unit.prompts) == 1:
             return Poison(unit.prompts[0], f"killed {unit.attempts} workers: {detail}")
         # A half needs one more death to be halved again; a sample alone is tried afresh.
-        for half in reversed(unit.halves()):
+        for half in unit.halves():
             begun = 0 if len(half.prompts) == 1 else self._attempts - 1
-            self._waiting.appendleft(replace(half, attempts=begun))
+            self._waiting.append(replace(half, attempts=begun))
         return None

@@ -110,6 +110,7 @@ class VersionRecord(Record):
     format: Literal["strata.version.v1"] = "strata.version.v1"
     number: PositiveInt
     parent: PositiveInt | None
+    parent_digest: str | None = Field(pattern=r"^[0-9a-f]{64}$")
     operation: Operation
     commit_id: str = Uuid
     created_at: AwareDatetime

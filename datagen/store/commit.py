@@ -127,7 +127,7 @@ class Committer:
             draft = change.draft(base)
             if draft is None:
                 return base.record
-            record, tables = self._stored(draft, base.number)
+            record, tables = self._stored(draft, base)
             there = self._log.propose(record)
             if there.commit_id == record.commit_id:
                 self._base = Base(record, tables)
@@ -135,14 +135,15 @@ class Committer:
                 return record
         raise ConflictError(f"{_MOST_RIVALS} other commits were faster: try again when fewer drivers commit")
 
-    def _stored(self, draft: Draft, parent: int) -> tuple[VersionRecord, tuple[IndexTable, ...]]:
+    def _stored(self, draft: Draft, base: Base) -> tuple[VersionRecord, tuple[IndexTable, ...]]:
         """Write the files of a draft and return its sealed record, with the tables of its index."""
         index = self._merged(draft)
         quarantine = self._quarantine(draft)
         files = tuple(file for file, _ in index)
         record = VersionRecord(
-            number=parent + 1,
-            parent=parent or None,
+            number=base.number + 1,
+            parent=base.record.number if base.record else None,
+            parent_digest=base.record.digest if base.record else None,
             operation=draft.operation,
             commit_id=uuid.uuid4().hex,
             created_at=datetime.now(UTC),

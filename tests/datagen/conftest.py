@@ -1,3 +1,5 @@
+"""The Ray cluster that the runs of a test session share."""
+
 from collections.abc import Iterator
 
 import pytest

@@ -1,3 +1,5 @@
+"""Checks of what an engine hands out: by the prompt, and by the calibration."""
+
 from dataclasses import replace
 
 import numpy as np

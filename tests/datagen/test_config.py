@@ -1,3 +1,5 @@
+"""The configuration: where a setting comes from, and that all wrong ones are told at once."""
+
 from pathlib import Path
 
 import pytest

@@ -123,7 +123,7 @@ def test_a_sample_that_kills_its_workers_is_found_and_given_up(tmp_path: Path) -
     assert summary.n_samples == len(LENGTHS)
     (row,) = snapshot_of(tmp_path).quarantined()
     assert row.source == f"prompts.jsonl:{len(LENGTHS) + 1}"
-    assert "killed 2 workers" in row.detail
+    assert "killed 3 workers" in row.detail
     assert_whole(tmp_path)
 
 

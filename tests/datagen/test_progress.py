@@ -1,3 +1,5 @@
+"""What long work shows, on a terminal and in a log."""
+
 import io
 import json
 

@@ -1,3 +1,5 @@
+"""Which unit goes next, with workers that die."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

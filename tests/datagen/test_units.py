@@ -1,3 +1,5 @@
+"""Units and batches: every prompt once, within the budgets."""
+
 from collections import Counter
 
 import pytest

@@ -14,6 +14,7 @@ from tests.schemas.values import GOLDEN, MADE_AT, PART, RECORDS, VERSION
 CHANGES: dict[str, object] = {
     "number": 3,
     "parent": 2,
+    "parent_digest": "9" * 64,
     "operation": "drop",
     "commit_id": "e" * 32,
     "created_at": MADE_AT + timedelta(microseconds=1),

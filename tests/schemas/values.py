@@ -71,6 +71,7 @@ INDEX_FILE = IndexFile(sha256="4" * 64, n_rows=2, n_tokens=70, size_bytes=500)
 VERSION = VersionRecord(
     number=2,
     parent=1,
+    parent_digest="8" * 64,
     operation="append",
     commit_id="5" * 32,
     created_at=MADE_AT,

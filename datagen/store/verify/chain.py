@@ -46,6 +46,8 @@ def chain_problems(dataset: Dataset) -> Iterator[Problem]:
             yield from problems_of(error, key)
             before = None
             continue
+        if before and record.parent_digest != before.digest:
+            yield damage(key, "parent", f"expected {before.digest} of version {before.number}, got another")
         if before and not {part.part_id for part in before.condemned} <= {
             part.part_id for part in record.condemned
         }:

@@ -39,6 +39,7 @@ def record(root: Path, commit: str, number: int = 1) -> VersionRecord:
     return VersionRecord(
         number=number,
         parent=number - 1 or None,
+        parent_digest="8" * 64 if number > 1 else None,
         operation="append",
         commit_id=commit * 32,
         created_at=dataset.record.created_at,

@@ -213,6 +213,13 @@ def test_a_record_that_was_edited_with_its_digest_is_named(
     assert kind in {problem.kind for problem in report_of(root).errors}
 
 
+def test_a_record_that_history_was_rewritten_under_is_named(root: Path) -> None:
+    reseal(root, 1, {"run_id": "another"})
+    assert [(problem.where, problem.kind) for problem in report_of(root).errors] == [
+        ("demo/versions/00000002.json", "parent")
+    ]
+
+
 def test_a_gap_in_the_versions_is_named(root: Path) -> None:
     (root / "demo/versions/00000002.json").unlink()
     (problem,) = report_of(root).errors
