@@ -27,7 +27,8 @@ from datagen.units import Unit, batches
 from schemas.problem import Problem
 from schemas.records import QuarantinedSample, QuarantineReason
 
-QUEUED_SAMPLES = 64
+QUEUED_BATCHES = 2
+"""Samples of a batch share its buffer: a bound in batches is a bound in memory."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,7 @@ def _hand_over(batch: Sequence[Prompt], pending: Pending, behind: "_WriteBehind"
     if len(captures) != len(batch):
         message = f"expected {len(batch)} samples back, got {len(captures)}"
         raise RunFailedError("the engine lost count", [Problem(where="batch", kind="count", message=message)])
-    for prompt, capture in zip(batch, captures, strict=True):
-        behind.put(prompt, capture)
+    behind.put(list(zip(batch, captures, strict=True)))
 
 
 class _WriteBehind:
@@ -144,7 +144,7 @@ class _WriteBehind:
         self._writer = writer
         self._run_id = run_id
         self._progress = progress
-        self._queue: queue.Queue[tuple[Prompt, Capture] | None] = queue.Queue(QUEUED_SAMPLES)
+        self._queue: queue.Queue[list[tuple[Prompt, Capture]] | None] = queue.Queue(QUEUED_BATCHES)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="write-behind", daemon=True)
 
@@ -157,20 +157,21 @@ class _WriteBehind:
         self._thread.join()
         self._raise()
 
-    def put(self, prompt: Prompt, capture: Capture) -> None:
-        """Queue a sample; raises what the writer's thread failed with."""
+    def put(self, batch: list[tuple[Prompt, Capture]]) -> None:
+        """Queue the samples of a batch; raises what the writer's thread failed with."""
         self._raise()
-        self._queue.put((prompt, capture))
+        self._queue.put(batch)
 
     def _raise(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (batch := self._queue.get()) is not None:
             if self._failure is None:
                 try:
-                    self._add(*item)
+                    for prompt, capture in batch:
+                        self._add(prompt, capture)
                 except BaseException as error:  # noqa: BLE001 - handed to the thread that waits, and raised there
                     self._failure = error
 

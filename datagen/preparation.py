@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from datagen.config import RunConfig
-from datagen.engines.opening import engine_version, read_target
+from datagen.engines.opening import engine_version, longest_sample, read_target
 from datagen.errors import ConfigError
 from datagen.prompts.locate import locate
 from datagen.prompts.prompt import Prompt
@@ -56,8 +56,9 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
     schema = None
     if target is not None:
         schema = _tried(found, lambda: Schema.declare(target, config.tensors.names, config.tensors.dtype))
+        found += _length_problems(config)
     read = _tried(found, lambda: _read(config, target, run_id))
-    if door is None or target is None or schema is None or read is None:
+    if door is None or target is None or schema is None or read is None or found:
         raise ConfigError("the run cannot start", found)
     return Preparation(
         door=door,
@@ -68,6 +69,15 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
         stats=read.stats,
         quarantined=read.quarantined,
     )
+
+
+def _length_problems(config: RunConfig) -> list[Problem]:
+    """Return what is wrong with the longest sample asked for: it would fail its batch, hours into a run."""
+    longest = longest_sample(config.engine)
+    if longest is None or config.prompts.max_tokens <= longest:
+        return []
+    message = f"expected at most the {longest} positions of the model, got {config.prompts.max_tokens}"
+    return [Problem(where="prompts.max_tokens", kind="length", message=message)]
 
 
 class _Read(NamedTuple):
