@@ -34,7 +34,7 @@ def audit(
         parts = [made.result.part] if made.result.part is not None else []
         dataset.commit(parts, made.result.quarantined, run_id=run_id)
     reading = read_audit(dataset.snapshot())
-    fleet.call_each("calibrate", reading.profiles)
+    fleet.calibrate(reading.profiles)
     return reading
 
 

@@ -6,13 +6,16 @@ the one it was running told from those that merely waited. With `worker`, the on
 
 import logging
 import os
+import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
+from datagen.checks import NormProfile
 from datagen.config import RaySettings, WorkerSettings
 from datagen.errors import FleetError
 from datagen.making import UnitProgress, UnitResult
@@ -46,10 +49,18 @@ class Lost:
 
 @dataclass
 class _Replica:
+    """One worker as the driver sees it.
+
+    `recovering` is the first question after its death: until it answers, no unit is handed to it, since what
+    is sent to a worker that Ray is restarting comes back at once as if the unit had killed it.
+    """
+
     actor: Any
-    in_flight: "deque[tuple[Unit, Any]]"
+    in_flight: "deque[tuple[Unit, Any]]" = field(default_factory=deque)
     progress: UnitProgress | None = None
     asked: Any = None
+    recovering: Any = None
+    down_since: float = 0.0
 
 
 class Fleet:
@@ -68,6 +79,7 @@ class Fleet:
         self._cluster = cluster
         self._replicas: list[_Replica] = []
         self._own_ray = False
+        self._calibration: Mapping[str, NormProfile] = {}
 
     def start(self, most: int) -> list[WorkerFacts]:
         """Start or join Ray and load at most `most` replicas; return who they are.
@@ -77,6 +89,10 @@ class Fleet:
         self._own_ray = join_cluster(self._cluster)
         count = min(most, self._settings.count if self._settings.count != "auto" else self._auto_count())
         self._check_room(count)
+        self._replicas = [_Replica(self._new_actor()) for _ in range(count)]
+        return [self._describe(replica) for replica in self._replicas]
+
+    def _new_actor(self) -> Any:
         actor = _REMOTE(self._worker_class).options(
             num_cpus=self._settings.cpus,
             num_gpus=self._settings.gpus,
@@ -84,8 +100,7 @@ class Fleet:
             max_task_retries=0,
             scheduling_strategy="SPREAD",
         )
-        self._replicas = [_Replica(actor.remote(self._order), deque()) for _ in range(count)]
-        return [self._describe(replica) for replica in self._replicas]
+        return actor.remote(self._order)
 
     def _describe(self, replica: _Replica) -> WorkerFacts:
         try:
@@ -149,19 +164,34 @@ class Fleet:
         except RayActorError as error:
             raise _actor_error(error) from error
 
+    def calibrate(self, calibration: Mapping[str, NormProfile]) -> None:
+        """Tell every worker the audit set's norm profiles; one that is restarted is told again."""
+        self._calibration = calibration
+        self.call_each("calibrate", calibration)
+
     def wants_work(self) -> bool:
-        """Say whether some worker has room for another unit."""
-        return any(len(replica.in_flight) < self._settings.units_in_flight for replica in self._replicas)
+        """Say whether some worker that lives has room for another unit."""
+        return any(len(replica.in_flight) < self._settings.units_in_flight for replica in self._living())
 
     def hand_out(self, unit: Unit) -> None:
-        """Give a unit to the worker that has fewest."""
-        replica = min(self._replicas, key=lambda replica: len(replica.in_flight))
+        """Give a unit to the worker that has fewest; asked for only while one `wants_work`."""
+        replica = min(self._living(), key=lambda replica: len(replica.in_flight))
         replica.in_flight.append((unit, replica.actor.make.remote(unit)))
 
+    def _living(self) -> list[_Replica]:
+        return [replica for replica in self._replicas if replica.recovering is None]
+
     def wait(self, seconds: float) -> list[Made | Lost]:
-        """Return what came within about `seconds`, at once when something is there."""
+        """Return what came within about `seconds`, at once when something is there.
+
+        Raises `FleetError` when a worker that died does not come back.
+        """
+        for replica in self._replicas:
+            if replica.recovering is not None:
+                self._recover(replica)
         references = [reference for replica in self._replicas for _, reference in replica.in_flight]
         if not references:
+            time.sleep(seconds)
             return []
         ready, _ = ray.wait(references, num_returns=1, timeout=seconds)
         if ready:
@@ -188,7 +218,33 @@ class Fleet:
             except RayError as error:
                 came.append(Lost(unit, running, f"{type(error).__name__}: {_first_line(error)}"))
                 running = False
+                self._note_death(replica)
         return came
+
+    def _note_death(self, replica: _Replica) -> None:
+        if replica.recovering is None:
+            replica.down_since = time.monotonic()
+            replica.progress = None
+            replica.recovering = replica.actor.calibrate.remote(self._calibration)
+
+    def _recover(self, replica: _Replica) -> None:
+        """See whether a worker that died answers again; one that Ray has given up is made anew."""
+        ready, _ = ray.wait([replica.recovering], timeout=0)
+        if not ready:
+            return
+        try:
+            ray.get(replica.recovering)
+        except RayError as error:
+            if time.monotonic() - replica.down_since > self._settings.start_timeout_seconds:
+                raise FleetError(
+                    "a worker that died does not come back",
+                    [Problem(where="workers", kind="restart", message=_first_line(error))],
+                ) from error
+            if isinstance(error, ActorDiedError):
+                replica.actor, replica.asked = self._new_actor(), None
+            replica.recovering = replica.actor.calibrate.remote(self._calibration)
+        else:
+            replica.recovering = None
 
     def progress(self) -> list[UnitProgress | None]:
         """Return what each worker last said of the unit in hand, `None` for one that does not answer."""

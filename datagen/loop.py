@@ -48,7 +48,7 @@ class Loop:
                 self._wind_up()
             while not self._winding_up and self._fleet.wants_work() and (unit := self._schedule.next()):
                 self._fleet.hand_out(unit)
-            if not self._fleet.n_in_flight:
+            if not self._fleet.n_in_flight and (self._winding_up or not len(self._schedule)):
                 return
             for came in self._fleet.wait(POLL_SECONDS):
                 self._take(came)

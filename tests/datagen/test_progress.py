@@ -17,12 +17,12 @@ def test_elsewhere_than_on_a_terminal_it_logs_one_json_object_a_line() -> None:
     stream = io.StringIO()
     with open_reporter(10, 1000, stream) as reporter:
         reporter.say("commit", "version 1", version=1)
-        reporter.show(standing(9, 900))
-        reporter.show(standing(9, 900))
+        reporter.show(standing(10, 1000))
+        reporter.show(standing(10, 1000))
     said, shown = (json.loads(line) for line in stream.getvalue().splitlines())
     assert (said["event"], said["message"], said["version"]) == ("commit", "version 1", 1)
     assert shown["event"] == "progress"
-    assert shown["samples"] == 9
+    assert shown["samples"] == 10
     assert shown["total_samples"] == 10
     assert shown["seconds_left"] >= 0
     assert shown["tokens_per_second"] > 0
