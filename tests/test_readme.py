@@ -97,7 +97,7 @@ def test_its_make_targets_do_what_is_run_here() -> None:
     assert {"demo", "test"} <= set(targets)
     for target in targets:
         assert ran(["make", "-n", target], ROOT).exit_code == 0, target
-    demo = ran(["make", "-n", "demo"], ROOT).out
+    demo = ran(["make", "-n", "demo"], ROOT).out.splitlines()
     for command in (RUN, SHOW):
         assert command in demo
         assert command in commands()
