@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from datagen.config import RunConfig
 from datagen.engines.opening import engine_version, longest_sample, read_target
 from datagen.errors import ConfigError
+from datagen.places import root_problems
 from datagen.prompts.locate import locate
 from datagen.prompts.prompt import Prompt
 from datagen.prompts.render import make_prompts
@@ -57,6 +58,7 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
     if target is not None:
         schema = _tried(found, lambda: Schema.declare(target, config.tensors.names, config.tensors.dtype))
         found += _length_problems(config)
+    found += root_problems(config.output.root)
     read = _tried(found, lambda: _read(config, target, run_id))
     if door is None or target is None or schema is None or read is None or found:
         raise ConfigError("the run cannot start", found)

@@ -20,6 +20,11 @@ class Stopping:
             self._earlier[number] = signal.signal(number, self._on_signal)
         return self
 
+    def arm(self) -> None:
+        """Set the handlers again: Ray puts its own over SIGTERM's when it is started or joined."""
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+
     def __exit__(self, *_: object) -> None:
         for number, handler in self._earlier.items():
             signal.signal(number, handler)  # type: ignore[arg-type]

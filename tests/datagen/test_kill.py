@@ -123,11 +123,17 @@ def test_workers_killed_at_random_are_replaced_and_the_run_ends_whole(tmp_path: 
 
 
 @pytest.mark.slow
-def test_interrupted_it_commits_what_is_in_hand_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_interrupted_it_commits_what_is_in_hand_and_says_how_to_go_on(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     write_prompts(tmp_path / "prompts.jsonl", LENGTHS * 4)
     run = start(tmp_path)
     until_parts(tmp_path, run, 2)
-    os.killpg(run.pid, signal.SIGINT)  # a terminal sends it to the whole group
+    if number == signal.SIGINT:
+        os.killpg(run.pid, number)  # a terminal sends it to the whole group
+    else:
+        os.kill(run.pid, number)  # `ray job stop` and a node's shutdown send it to the driver
     said = run.communicate(timeout=120)[0]
     assert run.returncode == 1, said
     assert "interrupted" in said
