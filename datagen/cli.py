@@ -10,15 +10,20 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from schemas.errors import StrataError
+from schemas.problem import Problem
 
 Command = Callable[[Sequence[str]], int]
 GROUP = "strata.commands"
 USAGE_EXIT = 2
 INTERRUPTED_EXIT = 130
+
+
+class UnknownCommandError(StrataError):
+    """No installed room has a command of this name."""
 
 
 def main() -> int:
@@ -31,15 +36,41 @@ def main() -> int:
     if name == "--version":
         print(importlib.metadata.version("strata-hidden-states"))  # noqa: T201
         return 0
+    return guarded(lambda words: _found(name, commands)(words), arguments)
+
+
+def _found(name: str, commands: Mapping[str, importlib.metadata.EntryPoint]) -> Command:
+    """Load a command; it is in the guard's hands already, since loading takes seconds and may be stopped."""
     if name not in commands:
-        known = ", ".join(sorted(commands))
-        print(f"strata: expected one of {known}, got {name!r}", file=sys.stderr)  # noqa: T201
-        return USAGE_EXIT
-    return guarded(commands[name].load(), arguments)
+        message = f"expected one of {', '.join(sorted(commands))}, got {name!r}"
+        problem = Problem(where="strata", kind="usage", message=message, repair="see `strata --help`")
+        raise UnknownCommandError("no such command", [problem])
+    command: Command = commands[name].load()
+    return command
 
 
 def guarded(command: Command, arguments: Sequence[str]) -> int:
     """Run a command; an error of ours is printed with all its problems (as JSON with `--json`)."""
+    try:
+        code = _told(command, arguments)
+        # Here, since what fails at the interpreter's own flush ends in a traceback.
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("strata: stopped", file=sys.stderr)  # noqa: T201
+        return INTERRUPTED_EXIT
+    except BrokenPipeError:
+        # The reader (`| head`) went away: nothing is wrong, and nothing more can be said.
+        _give_up_output()
+        return 0
+    except OSError as error:
+        # The store tells its own; this one is of standard output (a full disk), or of the machine.
+        print(f"strata: {error}", file=sys.stderr)  # noqa: T201
+        _give_up_output()
+        return USAGE_EXIT
+    return code
+
+
+def _told(command: Command, arguments: Sequence[str]) -> int:
     try:
         return command(arguments)
     except StrataError as error:
@@ -49,13 +80,10 @@ def guarded(command: Command, arguments: Sequence[str]) -> int:
         else:
             print(f"strata: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code
-    except KeyboardInterrupt:
-        print("strata: stopped", file=sys.stderr)  # noqa: T201
-        return INTERRUPTED_EXIT
-    except BrokenPipeError:
-        # The reader (`| head`) went away: nothing is wrong, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+
+
+def _give_up_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_help(commands: dict[str, importlib.metadata.EntryPoint]) -> None:

@@ -4,16 +4,31 @@ A setting comes from, in this order: a flag (`--engine.model PATH`), the environ
 the TOML file, the default. Every wrong one is reported at once.
 """
 
-import difflib
+import json
+import os
+import re
 import tomllib
-from collections.abc import Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
+    EnvSettingsSource,
+    InitSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
@@ -21,10 +36,43 @@ from pydantic_settings import (
 
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
+from datagen.flags import ENV_DELIMITER, ENV_PREFIX, Flag, by_setting, misspelt_variables, read_flags
 from datagen.prompts.settings import PromptSettings
 from schemas.problem import Problem
 from schemas.record import validation_problems
 from schemas.reference import name_problems
+
+T = TypeVar("T", bound=tuple[str, str | None])
+WRITTEN = "write a list or a mapping as JSON"
+
+
+def _listed(value: object) -> object:
+    """Return a list that was written as text, in a flag or a variable: with commas, or as JSON.
+
+    >>> _listed("embed, final"), _listed('["embed"]'), _listed(["embed"])
+    (['embed', 'final'], ['embed'], ['embed'])
+    """
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"expected names with commas between, or a JSON list, got {value!r}") from error
+    return [name.strip() for name in value.split(",")]
+
+
+def _dataset_name(name: str) -> str:
+    told = [problem.message for problem in name_problems(name)]
+    if name.endswith(".audit"):
+        told.append("expected a name that does not end in .audit, which a run gives to its companion")
+    if told:
+        raise ValueError("; ".join(told))
+    return name
+
+
+DatasetName = Annotated[str, AfterValidator(_dataset_name)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
 class Section(BaseModel):
@@ -36,8 +84,8 @@ class Section(BaseModel):
 class OutputSettings(Section):
     """Where the dataset goes."""
 
-    root: str = Field(description="a folder, or s3://, gs://, az://")
-    dataset: str = Field(description="the dataset's name under the root")
+    root: str = Field(min_length=1, description="a folder, or s3://, gs://, az://")
+    dataset: DatasetName = Field(description="the dataset's name under the root")
     max_quarantined_share: float = Field(
         default=0.0, ge=0.0, le=1.0, description="of the prompts read; above it a run ends with exit code 1"
     )
@@ -46,7 +94,9 @@ class OutputSettings(Section):
 class TensorSettings(Section):
     """Which hidden states are kept."""
 
-    names: tuple[str, ...] = Field(min_length=1, description="embed, layer{b}, final, final_normed")
+    names: Names = Field(
+        min_length=1, description="embed, layer{b}, final, final_normed; with commas between"
+    )
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
 
 
@@ -112,7 +162,7 @@ class RunConfig(BaseSettings):
     """Everything of a run."""
 
     model_config = SettingsConfigDict(
-        env_prefix="STRATA_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, extra="forbid", frozen=True
     )
 
     output: OutputSettings
@@ -127,18 +177,20 @@ class RunConfig(BaseSettings):
 
 
 def setting_names(model: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[str, ...]:
-    """Return every setting as it is written in a flag, sections included.
+    """Return every setting as it is written in a flag.
 
-    >>> "output.root" in setting_names()
-    True
+    >>> "output.root" in setting_names(), "output" in setting_names()
+    (True, False)
     """
     names: list[str] = []
     for name, field in model.model_fields.items():
-        names.append(prefix + name)
-        for inner in (field.annotation, *get_args(field.annotation)):
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                names += setting_names(inner, f"{prefix}{name}.")
+        section = _section(field.annotation)
+        names += [prefix + name] if section is None else setting_names(section, f"{prefix}{name}.")
     return tuple(names)
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def load_config(flags: Sequence[str], file: Path | None, prog: str) -> RunConfig:
@@ -146,9 +198,12 @@ def load_config(flags: Sequence[str], file: Path | None, prog: str) -> RunConfig
 
     Raises `ConfigError` with every wrong setting.
     """
-    problems = _unknown_flags(flags)
-    known = _without(flags, {problem.where for problem in problems})
+    names = setting_names()
+    given, problems = read_flags(flags, names)
+    problems += misspelt_variables(os.environ, names)
     content = _toml(file) if file else {}
+    flag_values = _flag_values(given, prog, problems)
+    variable_values = _variable_values(problems)
 
     class Sourced(RunConfig):
         @classmethod
@@ -156,80 +211,121 @@ def load_config(flags: Sequence[str], file: Path | None, prog: str) -> RunConfig
             cls,
             settings_cls: type[BaseSettings],
             init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
             *_unused: PydanticBaseSettingsSource,
             **_others: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            flag_settings: CliSettingsSource[Any] = CliSettingsSource(
-                settings_cls, cli_parse_args=list(known), cli_prog_name=prog, cli_exit_on_error=False
-            )
-            return flag_settings, env_settings, init_settings
+            given = (InitSettingsSource(settings_cls, values) for values in (flag_values, variable_values))
+            return *given, init_settings
 
     try:
         config = Sourced(**content)
     except ValidationError as error:
-        problems += validation_problems(error)
-    except SettingsError as error:
-        problems.append(Problem(where="flags", kind="flag", message=str(error)))
+        problems += by_setting(_placed(validation_problems(error), names), names)
     else:
         problems += _contradictions(config)
         if not problems:
             return RunConfig.model_validate(config.model_dump())
-    where = f"{file}, environment and flags" if file else "environment and flags"
+    where = f"{file}, environment and flags" if file else "environment and flags, no --config FILE"
     raise ConfigError(f"the configuration cannot be used ({where})", problems)
+
+
+def print_settings(parser: ArgumentParser) -> None:
+    """Print the help of `parser`, and below it every setting: as a flag, with its meaning and its default."""
+    CliSettingsSource(RunConfig, root_parser=parser, cli_avoid_json=True, cli_hide_none_type=True)
+    parser.print_help()
 
 
 def _toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{file}: expected a TOML file, got no such file") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{file}: expected a TOML file, got: {error}") from error
+    except FileNotFoundError:
+        got = "no such file"
+    except IsADirectoryError:
+        got = "a folder"
+    except OSError as error:
+        got = (error.strerror or str(error)).lower()
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        got = str(error)
+    problem = Problem(where=str(file), kind="file", message=f"expected a TOML file, got: {got}")
+    raise ConfigError("the configuration cannot be read", [problem])
 
 
-def _unknown_flags(flags: Sequence[str]) -> list[Problem]:
-    known = setting_names()
-    problems = []
-    for flag in flags:
-        name = flag.split("=", 1)[0]
-        if not name.startswith("--") or name[2:] in known or name == "--help":
-            continue
-        near = difflib.get_close_matches(name[2:], known, n=1)
-        problems.append(
-            Problem(
-                where=name,
-                kind="flag",
-                message="expected a setting, got an unknown flag",
-                repair=f"did you mean --{near[0]}" if near else "`--help` lists the settings",
-            )
-        )
-    return problems
+def _flag_values(given: Sequence[Flag], prog: str, problems: list[Problem]) -> dict[str, Any]:
+    """Return the flags' values, nested as the settings are; those that cannot be parsed become problems."""
+
+    def parsed(flags: Sequence[Flag]) -> dict[str, Any]:
+        words = [f"--{flag.name}={flag.value}" for flag in flags]
+        return CliSettingsSource[Any](
+            RunConfig,
+            cli_parse_args=words,
+            cli_prog_name=prog,
+            cli_exit_on_error=False,
+            cli_avoid_json=True,
+        )()
+
+    return _readable(given, parsed, lambda flag: f"--{flag.name}", problems)
 
 
-def _without(flags: Sequence[str], unknown: set[str]) -> list[str]:
-    """Return the flags without the unknown ones and their values, so that the rest is checked too."""
-    kept: list[str] = []
-    dropping = False
-    for flag in flags:
-        if flag.startswith("--"):
-            dropping = flag.split("=", 1)[0] in unknown
-        if not dropping:
-            kept.append(flag)
-    return kept
+def _variable_values(problems: list[Problem]) -> dict[str, Any]:
+    """Return the environment's values, nested as the settings are; unreadable ones become problems."""
+    source = EnvSettingsSource(RunConfig)
+
+    def parsed(variables: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
+        source.env_vars = dict(variables)
+        return source()
+
+    return _readable(list(source.env_vars.items()), parsed, lambda variable: variable[0].upper(), problems)
+
+
+def _readable(
+    given: Sequence[T],
+    parsed: Callable[[Sequence[T]], dict[str, Any]],
+    named: Callable[[T], str],
+    problems: list[Problem],
+) -> dict[str, Any]:
+    """Parse all of `given`; where that fails, each alone, so that every unreadable one gets its problem."""
+    try:
+        return parsed(given)
+    except SettingsError:
+        readable = []
+    for one in given:
+        try:
+            parsed([one])
+        except SettingsError:
+            message = f"expected a value that can be parsed, got {one[1]!r}"
+            problems.append(Problem(where=named(one), kind="unreadable", message=message, repair=WRITTEN))
+        else:
+            readable.append(one)
+    return parsed(readable)
+
+
+def _placed(problems: Sequence[Problem], names: Sequence[str]) -> list[Problem]:
+    """Return the problems at the settings that they are about.
+
+    A missing section is its required settings; a section's own check names the setting in its message.
+    """
+    placed: list[Problem] = []
+    for problem in problems:
+        section = _section(getattr(RunConfig.model_fields.get(problem.where), "annotation", None))
+        named = re.match(r"(\w+): (.*)", problem.message)
+        if section is not None and problem.kind == "missing":
+            required = [name for name, field in section.model_fields.items() if field.is_required()]
+            placed += [
+                problem.model_copy(update={"where": f"{problem.where}.{name}"}) for name in required
+            ] or [problem]
+        elif named and f"{problem.where}.{named[1]}" in names:
+            where = f"{problem.where}.{named[1]}"
+            placed.append(problem.model_copy(update={"where": where, "message": named[2]}))
+        else:
+            placed.append(problem)
+    return placed
 
 
 def _contradictions(config: RunConfig) -> list[Problem]:
-    problems = name_problems(config.output.dataset)
-    if config.output.dataset.endswith(".audit"):
-        problems.append(
-            Problem(
-                where="output.dataset",
-                kind="name",
-                message=f"expected a name that does not end in .audit, got {config.output.dataset!r}",
-                repair="`<dataset>.audit` is the companion that a run makes itself",
-            )
-        )
+    problems: list[Problem] = []
+    if not all(config.prompts.paths):
+        message = "expected a file, folder, glob or hub id, got an empty text"
+        problems.append(Problem(where="prompts.path", kind="empty", message=message))
     if config.tensors.dtype != config.engine.dtype:
         problems.append(
             Problem(

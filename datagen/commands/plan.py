@@ -12,13 +12,21 @@ from datagen.arguments import read_config_arguments
 from datagen.config import RunConfig
 from datagen.driver import Job, open_job
 from datagen.errors import ConfigError
-from datagen.plan import Prediction, assumed, predict, predict_assumed, space_problems, target_of_config
+from datagen.plan import (
+    Prediction,
+    assumed,
+    predict,
+    predict_assumed,
+    room_problems,
+    space_problems,
+    target_of_config,
+)
+from datagen.printing import PlainConsole
 from datagen.probe import probe
 from datagen.progress import human_bytes, human_seconds
 from datagen.store.opening import open_door
 from schemas.problem import Problem
 from schemas.schema import Schema
-from schemas.target import Target
 
 PROG = "strata plan"
 TABLE_WIDTH = 100
@@ -31,13 +39,14 @@ class Answer:
     schema: Schema
     prediction: Prediction
     job: Job | None
-    tokens_per_second: float
+    tokens_per_second: float | None
+    """`None` where nothing is to be made, so that nothing was measured."""
     rate_from: str
     problems: tuple[Problem, ...]
 
     @property
     def seconds(self) -> float:
-        return self.prediction.n_tokens / self.tokens_per_second
+        return self.prediction.n_tokens / self.tokens_per_second if self.tokens_per_second else 0.0
 
 
 def command(arguments: Sequence[str]) -> int:
@@ -47,37 +56,46 @@ def command(arguments: Sequence[str]) -> int:
     if given.as_json:
         print(json.dumps(as_data(answer)))  # noqa: T201
     else:
-        _print(answer, Console(highlight=False, soft_wrap=True, width=max(TABLE_WIDTH, Console().width)))
+        _print(answer, PlainConsole(TABLE_WIDTH))
     return int(bool(answer.problems))
 
 
 def make_answer(config: RunConfig) -> Answer:
     """Return the plan; a rate that is not given is measured by a short probe on the real engine."""
-    door = open_door(config.output.root)
-    if assumed(config.plan):
-        schema = Schema.declare(_assumed_target(config), config.tensors.names, config.tensors.dtype)
-        prediction, job = predict_assumed(config, schema), None
-    else:
-        job = open_job(config)
-        schema = job.prepared.schema
-        workers = config.workers.count if config.workers.count != "auto" else 1
-        prediction = predict(config, schema, job.todo, workers)
+    return _assumed_answer(config) if assumed(config.plan) else _read_answer(config)
+
+
+def _read_answer(config: RunConfig) -> Answer:
+    job = open_job(config)
+    schema, door = job.prepared.schema, job.prepared.door
+    workers = config.workers.count if config.workers.count != "auto" else 1
+    prediction = predict(config, schema, job.todo, workers)
+    problems = tuple([] if job.nothing_to_do else room_problems(config, prediction, door))
     rate, rate_from = config.plan.tokens_per_second, "given"
-    if rate is None and job is None:
-        message = "expected tokens_per_second where samples are given, got none"
-        raise ConfigError("the plan lacks a rate", [Problem(where="plan", kind="plan", message=message)])
-    if rate is None and job is not None:
+    if rate is None and job.todo:
         rate, rate_from = probe(job), "measured"
-    problems = tuple(space_problems(prediction, door))
-    return Answer(schema, prediction, job, rate or 1.0, rate_from, problems)
+    return Answer(schema, prediction, job, rate, rate_from, problems)
 
 
-def _assumed_target(config: RunConfig) -> Target:
-    if config.plan.model_config_file is None:
-        message = "expected a model's config.json, got none"
-        problem = Problem(where="plan.model_config_file", kind="plan", message=message)
-        raise ConfigError("the plan lacks the target's shape", [problem])
-    return target_of_config(Path(config.plan.model_config_file))
+def _assumed_answer(config: RunConfig) -> Answer:
+    """Answer by given numbers alone: neither the model nor the prompts nor a bucket is asked for anything."""
+    plan = config.plan
+    lacking = {
+        "model_config_file": "expected a model's config.json to take the target's shape from, got none",
+        "tokens_per_second": "expected a rate where samples are given, got none",
+    }
+    problems = [
+        Problem(where=f"plan.{name}", kind="plan", message=message)
+        for name, message in lacking.items()
+        if getattr(plan, name) is None
+    ]
+    if plan.model_config_file is None or problems:
+        raise ConfigError("the plan goes by given samples, and lacks what else it needs", problems)
+    target = target_of_config(Path(plan.model_config_file))
+    schema = Schema.declare(target, config.tensors.names, config.tensors.dtype)
+    prediction = predict_assumed(config, schema)
+    space = tuple(space_problems(prediction, open_door(config.output.root)))
+    return Answer(schema, prediction, None, plan.tokens_per_second, "given", space)
 
 
 def as_data(answer: Answer) -> dict[str, object]:
@@ -123,10 +141,10 @@ def _print(answer: Answer, console: Console) -> None:
     console.print(f"samples     {prediction.n_samples:,}, {prediction.n_tokens:,} tokens")
     console.print(f"parts       {prediction.n_parts:,}, {prediction.n_files:,} files")
     console.print(_bytes_table(answer))
-    console.print(
-        f"time        {human_seconds(answer.seconds)} at {answer.tokens_per_second:,.0f} tokens/s "
-        f"({answer.rate_from})"
-    )
+    rate = "nothing is to be made"
+    if answer.tokens_per_second is not None:
+        rate = f"at {answer.tokens_per_second:,.0f} tokens/s ({answer.rate_from})"
+    console.print(f"time        {human_seconds(answer.seconds)}: {rate}")
     for problem in answer.problems:
         console.print(f"problem     {problem}")
 

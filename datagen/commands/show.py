@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from datagen.arguments import Parser
+from datagen.printing import PlainConsole
 from datagen.progress import human_bytes, human_seconds
 from datagen.show import DatasetView, SampleView, TensorLine, view_dataset, view_sample
 from datagen.store.opening import open_door
@@ -28,7 +29,7 @@ def command(arguments: Sequence[str]) -> int:
     given = parser.parse_args(list(arguments))
     root, name, version = parse_reference(given.dataset)
     door = open_door(root)
-    console = Console(highlight=False, soft_wrap=True, width=max(TABLE_WIDTH, Console().width))
+    console = PlainConsole(TABLE_WIDTH)
     if given.sample is not None:
         sample = view_sample(door, name, version, given.sample)
         print(json.dumps(sample_data(sample))) if given.json else _print_sample(sample, console)  # noqa: T201

@@ -14,7 +14,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from datagen.arguments import Parser
+from datagen.arguments import Parser, at_least_one
 from datagen.progress import human_bytes
 from datagen.store.dataset import Dataset
 from datagen.store.opening import open_door
@@ -28,7 +28,9 @@ def command(arguments: Sequence[str]) -> int:
     """Check every invariant of a dataset on disk: records, digests, checksums, values."""
     parser = Parser(prog=PROG, description=command.__doc__)
     parser.add_argument("dataset", metavar="ROOT/DATASET[@VERSION]")
-    parser.add_argument("--workers", type=int, metavar="N", help="parts checked at once (default: the cores)")
+    parser.add_argument(
+        "--workers", type=at_least_one, metavar="N", help="parts checked at once (default: the cores)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args(list(arguments))
     reference = parse_reference(given.dataset)

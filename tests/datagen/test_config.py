@@ -64,15 +64,58 @@ def test_all_wrong_settings_are_told_at_once(tmp_path: Path) -> None:
     assert caught.value.exit_code == 2
 
 
+def test_words_that_cannot_be_read_are_each_told_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRATA_WORKER__COUNT", "2")
+    monkeypatch.setenv("STRATA_AUDIT", "{torn")
+    monkeypatch.setenv("STRATA_PARTS__MAX_BYTES", "many")
+    flags = ["stray", "--prompts.template_options", "torn", "--engine.model", "--tensors.names", "[1,"]
+    with pytest.raises(ConfigError) as caught:
+        load_config([*flags, "--output.root=", "--workers.count", "none"], write(tmp_path), "strata run")
+    told = {problem.where: problem for problem in caught.value.problems}
+    assert set(told) == {
+        "STRATA_WORKER__COUNT",
+        "STRATA_AUDIT",
+        "parts.max_bytes",
+        "stray",
+        "--prompts.template_options",
+        "--engine.model",
+        "tensors.names",
+        "output.root",
+        "workers.count",
+    }
+    assert told["STRATA_WORKER__COUNT"].repair == "did you mean STRATA_WORKERS__COUNT"
+    assert told["workers.count"].message == "expected a valid integer or 'auto', got 'none'"
+    assert told["STRATA_AUDIT"].message == "expected a value that can be parsed, got '{torn'"
+
+
+def test_without_settings_every_required_one_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config([], None, "strata run")
+    told = [problem.where for problem in caught.value.problems]
+    assert told == ["output.root", "output.dataset", "prompts.path", "engine", "tensors.names"]
+    assert "no --config FILE" in caught.value.headline
+
+
+def test_tensors_are_listed_with_commas_in_the_environment_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRATA_TENSORS__NAMES", "embed, layer2,final")
+    assert load_config([], write(tmp_path), "strata run").tensors.names == ("embed", "layer2", "final")
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         (('dataset = "demo"', 'dataset = "demo.audit"'), "expected a name that does not end in .audit"),
         (('dataset = "demo"', 'dataset = "../demo"'), "expected letters, digits"),
+        (('path = "prompts.jsonl"', 'path = ""'), "prompts.path: expected a file, folder, glob"),
+        (('model = "data/models/small"', ""), "engine.model: expected a folder or a hub id"),
         (("[tensors]", '[tensors]\ndtype = "float32"'), "expected bfloat16 as engine.dtype, got float32"),
         (("[tensors]", "[plan]\nsamples = 3\n[tensors]"), "expected samples and tokens_per_sample together"),
     ],
-    ids=["companion", "path", "dtype", "plan"],
+    ids=["companion", "path", "no prompts", "no model", "dtype", "plan"],
 )
 def test_contradictions_are_named(tmp_path: Path, change: tuple[str, str], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
