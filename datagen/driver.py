@@ -18,7 +18,8 @@ from datagen.errors import FleetError
 from datagen.fleet import Fleet
 from datagen.ledger import Ledger
 from datagen.loop import Loop
-from datagen.plan import check_space, predict
+from datagen.places import absolute_model, absolute_root
+from datagen.plan import check_room, predict
 from datagen.preparation import Preparation, prepare
 from datagen.progress import Reporter, open_reporter
 from datagen.prompts.prompt import Prompt
@@ -47,6 +48,7 @@ class RunSummary:
     quarantined: Mapping[str, int]
     prompts_read: int
     already_made: int
+    already_quarantined: int
     duplicates: int
     seconds: float
     making_seconds: float
@@ -90,7 +92,7 @@ def run(config: RunConfig, worker_class: type[Worker] = Worker) -> RunSummary:
     job = open_job(config)
     if job.nothing_to_do:
         return _summary(job, begun)
-    check_space(predict(config, job.prepared.schema, job.todo), job.prepared.door)
+    check_room(config, predict(config, job.prepared.schema, job.todo), job.prepared.door)
     n_tokens = sum(len(prompt.input_ids) for prompt in job.todo)
     with Stopping() as stopping, open_reporter(len(job.todo), n_tokens) as reporter:
         if not job.todo:
@@ -98,7 +100,9 @@ def run(config: RunConfig, worker_class: type[Worker] = Worker) -> RunSummary:
         fleet = Fleet(work_order(job), config.workers, config.ray, worker_class)
         try:
             reporter.say("fleet", f"loading {job.prepared.target.model_id}")
-            _greet(fleet.start(len(job.todo)), job, reporter)
+            workers = fleet.start(len(job.todo))
+            stopping.arm()
+            _greet(workers, job, reporter)
             return _make(job, fleet, reporter, stopping, begun)
         finally:
             fleet.close()
@@ -117,13 +121,13 @@ def open_job(config: RunConfig) -> Job:
 
 
 def work_order(job: Job) -> WorkOrder:
-    """Return what the workers of this run are told."""
+    """Return what the workers of this run are told: places as every process on this host understands them."""
     return WorkOrder(
-        root=job.config.output.root,
+        root=absolute_root(job.config.output.root),
         dataset=job.config.output.dataset,
         run_id=job.run_id,
         schema=job.prepared.schema,
-        engine=job.config.engine,
+        engine=absolute_model(job.config.engine),
         batch_tokens=job.config.workers.batch_tokens,
     )
 
@@ -251,6 +255,7 @@ def _summary(job: Job, begun: float) -> RunSummary:
         quarantined={},
         prompts_read=job.prepared.stats.read,
         already_made=job.n_made_before,
+        already_quarantined=len(job.prepared.quarantined) - len(job.refused),
         duplicates=job.prepared.stats.duplicates,
         seconds=time.monotonic() - begun,
         making_seconds=0.0,

@@ -2,7 +2,7 @@
 
 StrataError
  +-- ConfigError        settings are missing, unknown or contradict each other
- +-- SpaceError         the target disk is too small for what the plan says
+ +-- SpaceError         the target cannot be written, or is too small for what the plan says
  +-- ResumeError        the dataset was made with other content-deciding settings
  +-- FleetError         no cluster, no worker, or workers that cannot start
  +-- RunFailedError     the run stopped by itself; what was good is committed
@@ -16,7 +16,7 @@ class ConfigError(StrataError):
 
 
 class SpaceError(StrataError):
-    """The target disk is too small for what the plan says."""
+    """The target cannot be written, or is too small for what the plan says."""
 
 
 class ResumeError(StrataError):

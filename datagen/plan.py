@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from datagen.audit import audit_schema, audit_unit
+from datagen.audit import audit_name, audit_schema, audit_unit
 from datagen.config import PlanSettings, RunConfig
 from datagen.errors import ConfigError, SpaceError
 from datagen.prompts.prompt import Prompt
@@ -110,11 +110,21 @@ def space_problems(prediction: Prediction, door: Door) -> list[Problem]:
     ]
 
 
-def check_space(prediction: Prediction, door: Door) -> None:
-    """Raise `SpaceError` when what is to be written does not fit."""
-    problems = space_problems(prediction, door)
+def room_problems(config: RunConfig, prediction: Prediction, door: Door) -> list[Problem]:
+    """Return why the run could not write what is predicted: rights, a place that is no folder, space."""
+    folders = [config.output.dataset]
+    if config.audit.samples:
+        folders.append(audit_name(config.output.dataset))
+    # Both folders usually fail at the same one above them: told once.
+    rights = dict.fromkeys(problem for folder in folders for problem in door.write_problems(folder))
+    return [*rights, *space_problems(prediction, door)]
+
+
+def check_room(config: RunConfig, prediction: Prediction, door: Door) -> None:
+    """Raise `SpaceError` when what is to be written cannot be, or does not fit."""
+    problems = room_problems(config, prediction, door)
     if problems:
-        raise SpaceError("the target disk is too small", problems)
+        raise SpaceError("there is no room for the dataset", problems)
 
 
 def target_of_config(file: Path) -> Target:

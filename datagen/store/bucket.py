@@ -128,6 +128,16 @@ class BucketDoor:
         """A bucket has no such number."""
         return None
 
+    def write_problems(self, folder: str) -> list[Problem]:
+        """Try to create a key under `folder`, and remove it again: nobody else knows what a policy allows."""
+        key = f"{folder}/{temporary_name()}"
+        try:
+            self.create(key, b"")
+            self.delete(key)
+        except DoorError as error:
+            return list(error.problems)
+        return []
+
     def local_path(self, key: str) -> Path | None:  # noqa: ARG002
         """A bucket has no files."""
         return None

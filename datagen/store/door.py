@@ -15,6 +15,8 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.problem import Problem
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -100,6 +102,10 @@ class Door(Protocol):
 
     def free_bytes(self) -> int | None:
         """Bytes that can still be written, or `None` where the place has no such number."""
+        ...
+
+    def write_problems(self, folder: str) -> list[Problem]:
+        """Return why nothing can be written under `folder`; nothing is left there by asking."""
         ...
 
     def local_path(self, key: str) -> Path | None:

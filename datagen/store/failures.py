@@ -33,6 +33,31 @@ def nearest_folder(path: str) -> str:
     return path
 
 
+def write_problems(path: str) -> list[Problem]:
+    """Return why nothing can be made at `path`: nothing is written to find out, so rights are asked for.
+
+    A quota, or a server that thinks otherwise, shows only at the first write.
+    """
+    there = path
+    while not os.path.lexists(there):
+        there = os.path.dirname(there) or "."
+    if not os.path.isdir(there):
+        got = "a link to nothing" if os.path.islink(there) else "a file"
+        message = f"expected a folder, got {got}"
+        return [Problem(where=there, kind="place", message=message, repair="choose another root")]
+    status = os.statvfs(there)
+    if status.f_flag & os.ST_RDONLY:
+        return list(store_error(OSError(errno.EROFS, os.strerror(errno.EROFS)), "write", there).problems)
+    if not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
+        return list(store_error(OSError(errno.EACCES, os.strerror(errno.EACCES)), "write", there).problems)
+    if status.f_files and not status.f_favail:
+        message = "expected room for new files, got none: the file system's inodes are used up"
+        return [
+            Problem(where=there, kind="space", message=message, repair="remove files, or choose another root")
+        ]
+    return []
+
+
 def store_error(error: OSError, doing: str, path: str) -> StoreError:
     """Return the store's error for `error`, met while `doing` (`write`, `read`, ...) `path`."""
     if error.errno in _MISSING:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from datagen.store.descriptors import Descriptors
 from datagen.store.door import Buffer, Entry
 from datagen.store.errors import AlreadyExistsError, CorruptError, DoorError, NotFoundError
-from datagen.store.failures import free_bytes, store_error
+from datagen.store.failures import free_bytes, store_error, write_problems
 from datagen.store.keys import checked_key, temporary_name
 from schemas.problem import Problem
 
@@ -132,6 +132,9 @@ class LocalDoor:
 
     def free_bytes(self) -> int | None:
         return free_bytes(self._root)
+
+    def write_problems(self, folder: str) -> list[Problem]:
+        return write_problems(self._path(folder))
 
     def local_path(self, key: str) -> Path | None:
         return Path(self._path(key))

@@ -155,3 +155,12 @@ def test_an_abandoned_part_leaves_nothing(door: BucketDoor) -> None:
     with PartWriter(door, "demo", schema, "run-1") as part:
         part.add(random_sample(schema, 10, 0))
     assert keys(door) == []
+
+
+def test_a_bucket_is_asked_whether_it_can_be_written_and_keeps_nothing(
+    door: BucketDoor, server: dict[str, str]
+) -> None:
+    assert door.write_problems("demo") == []
+    assert keys(door) == []
+    (problem,) = BucketDoor("s3://no-such-bucket-of-ours").write_problems("demo")
+    assert "no such bucket" in problem.message

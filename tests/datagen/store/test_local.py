@@ -6,6 +6,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -202,3 +203,38 @@ def test_free_bytes_of_a_root_not_made_yet(door: LocalDoor) -> None:
     free = door.free_bytes()
     assert free is not None
     assert free > 0
+
+
+def test_a_root_that_can_be_written_has_no_problems_and_is_not_made(tmp_path: Path) -> None:
+    assert LocalDoor(tmp_path / "new" / "root").write_problems("demo") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "dangling"])
+def test_a_root_that_is_no_folder_is_told_beforehand(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (problem,) = LocalDoor(tmp_path / place).write_problems("demo")
+    assert problem.where == str(tmp_path / place.partition("/")[0])
+    assert problem.message.startswith("expected a folder, got a ")
+
+
+def test_a_root_without_rights_is_told_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: False)
+    (problem,) = LocalDoor(tmp_path / "new").write_problems("demo")
+    assert (problem.where, problem.kind) == (str(tmp_path), "place")
+    assert "permission denied" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [({"f_flag": os.ST_RDONLY}, "read-only file system"), ({"f_favail": 0}, "inodes are used up")],
+    ids=["read-only", "inodes"],
+)
+def test_a_file_system_that_takes_nothing_is_told_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], told: str
+) -> None:
+    facts = {"f_flag": 0, "f_files": 10, "f_favail": 5, **changes}
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**facts))
+    (problem,) = LocalDoor(tmp_path).write_problems("demo")
+    assert told in problem.message
