@@ -63,12 +63,27 @@ def open_reporter(total_samples: int, total_tokens: int, stream: TextIO | None =
     return LogReporter(total_samples, total_tokens, stream)
 
 
+class Rate:
+    """Tokens a second since the first look: what was made before it was made in a time that nobody took."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def after(self, tokens: int) -> float | None:
+        """Return the rate up to now, `None` at the first look."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now, tokens
+        begun, before = self._first
+        return (tokens - before) / (now - begun) if now > begun else None
+
+
 class BarReporter:
     """A rich progress bar: samples, tokens a second, bytes, time left, quarantined, workers alive."""
 
     def __init__(self, total_samples: int, total_tokens: int, console: Console) -> None:
         self._console = console
-        self._begun: float | None = None
+        self._rate = Rate()
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -96,13 +111,10 @@ class BarReporter:
         self._progress.console.print(f"[dim]{event}[/dim] {message}", highlight=False)
 
     def show(self, standing: Standing) -> None:
-        now = time.monotonic()
-        if self._begun is None and standing.tokens:
-            self._begun = now - 1e-6
-        rate = standing.tokens / (now - self._begun) if self._begun else 0.0
+        rate = self._rate.after(standing.tokens)
         facts = (
             f"{standing.samples:,}/{self._total_samples:,} samples",
-            f"{rate:,.0f} tokens/s",
+            f"{rate or 0:,.0f} tokens/s",
             human_bytes(standing.payload_bytes),
             f"quarantined {standing.quarantined}",
             f"workers {standing.workers_alive}/{standing.workers}",
@@ -116,7 +128,7 @@ class LogReporter:
     def __init__(self, total_samples: int, total_tokens: int, stream: TextIO) -> None:
         self._stream = stream
         self._totals = {"total_samples": total_samples, "total_tokens": total_tokens}
-        self._begun: float | None = None
+        self._rate = Rate()
         self._last = time.monotonic()
         self._shown: Standing | None = None
 
@@ -133,18 +145,18 @@ class LogReporter:
 
     def show(self, standing: Standing) -> None:
         now = time.monotonic()
-        self._begun = self._begun or now
+        rate = self._rate.after(standing.tokens)
         finished = standing.samples >= self._totals["total_samples"]
         if standing == self._shown or (now - self._last < LOG_EVERY_SECONDS and not finished):
             return
-        rate = standing.tokens / max(now - self._begun, 1e-9)
-        left = (self._totals["total_tokens"] - standing.tokens) / rate if standing.tokens else None
+        tokens_left = max(0, self._totals["total_tokens"] - standing.tokens)
+        left = tokens_left / rate if rate else (None if tokens_left else 0.0)
         self._write(
             event="progress",
             **asdict(standing),
             **self._totals,
-            tokens_per_second=round(rate, 1),
-            seconds_left=None if left is None else round(max(left, 0.0), 1),
+            tokens_per_second=None if rate is None else round(rate, 1),
+            seconds_left=None if left is None else round(left, 1),
         )
         self._last, self._shown = now, standing
 
@@ -169,9 +181,11 @@ def human_bytes(count: float) -> str:
 def human_seconds(seconds: float) -> str:
     """Return a duration as people write it.
 
-    >>> human_seconds(93784)
-    '1 d 2 h'
+    >>> human_seconds(93784), human_seconds(0.7)
+    ('1 d 2 h', '0.7 s')
     """
+    if 0.05 <= seconds < 9.95:
+        return f"{seconds:.1f} s"
     seconds = round(seconds)
     for size, unit, next_size, next_unit in (
         (86400, "d", 3600, "h"),

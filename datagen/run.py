@@ -1,6 +1,7 @@
 """`strata run`, the same as `python -m datagen.run`: the main job."""
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from datagen.cli import guarded
 from datagen.driver import RunSummary, run
 from datagen.loop import REFUSED_REASONS
 from datagen.progress import human_bytes, human_seconds
+from schemas.problem import Problem
 
 PROG = "strata run"
 
@@ -18,24 +20,38 @@ def command(arguments: Sequence[str]) -> int:
     """Make hidden states: run the target over the prompts, and commit a dataset."""
     given = read_config_arguments(PROG, command.__doc__ or "", arguments)
     summary = run(given.config)
+    problems = problems_of(summary, given.config.output.max_quarantined_share)
+    if given.as_json:
+        told = [problem.model_dump(mode="json") for problem in problems]
+        print(json.dumps({**asdict(summary), "problems": told}))  # noqa: T201
+    else:
+        print(in_words(summary, problems, arguments))  # noqa: T201
+    return int(bool(problems))
+
+
+def problems_of(summary: RunSummary, allowed: float) -> list[Problem]:
+    """Return why the run ends with exit code 1; `allowed` is the share that may be quarantined."""
+    problems = []
+    if summary.outcome != "complete":
+        message = f"expected every prompt to be made, got {summary.outcome} before that"
+        problems.append(Problem(where="run", kind=summary.outcome, message=message))
+    for reason in sorted(REFUSED_REASONS & set(summary.quarantined)):
+        message = f"expected content as asked for, got {summary.quarantined[reason]:,} samples refused"
+        problems.append(Problem(where=reason, kind="refused", message=message))
     share = summary.n_quarantined / max(1, summary.prompts_read)
-    code = exit_code(summary, share, given.config.output.max_quarantined_share)
-    print(json.dumps(asdict(summary)) if given.as_json else in_words(summary, arguments))  # noqa: T201
-    return code
+    if share > allowed:
+        message = f"expected at most {allowed:.2%} of the prompts quarantined, got {share:.2%}"
+        repair = "look at the reasons above; allow more with output.max_quarantined_share"
+        problems.append(Problem(where="quarantine", kind="share", message=message, repair=repair))
+    return problems
 
 
-def exit_code(summary: RunSummary, share: float, allowed: float) -> int:
-    """Return 1 when the run was interrupted, content was refused, or more was quarantined than is allowed."""
-    refused = any(reason in REFUSED_REASONS for reason in summary.quarantined)
-    return int(summary.outcome != "complete" or refused or share > allowed)
-
-
-def in_words(summary: RunSummary, arguments: Sequence[str]) -> str:
+def in_words(summary: RunSummary, problems: Sequence[Problem], arguments: Sequence[str]) -> str:
     """Return what a person reads at the end of a run."""
     where = f"{summary.dataset}@{summary.version}" if summary.version else summary.dataset
     lines = []
     if summary.outcome == "complete" and not summary.n_samples and not summary.n_quarantined:
-        lines.append(f"{where}: nothing to do, all {summary.already_made:,} prompts were made before")
+        lines.append(f"{where}: nothing to do, all {summary.already_made:,} samples were made before")
     else:
         rate = summary.n_tokens / summary.making_seconds if summary.making_seconds else 0.0
         lines.append(
@@ -49,11 +65,14 @@ def in_words(summary: RunSummary, arguments: Sequence[str]) -> str:
         lines.append(
             f"  duplicates    {summary.duplicates:,} prompts ask for the same tokens and were made once"
         )
+    if summary.already_quarantined:
+        lines.append(f"  known         {summary.already_quarantined:,} prompts were quarantined before")
     if summary.quarantined:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(summary.quarantined.items()))
         lines.append(f"  quarantined   {summary.n_quarantined:,} ({reasons})")
+    lines += [f"  problem       {problem}" for problem in problems]
     if summary.outcome == "interrupted":
-        lines.append(f"  to go on      {PROG} {' '.join(arguments)}")
+        lines.append(f"  to go on      {PROG} {shlex.join(arguments)}")
     return "\n".join(lines)
 
 

@@ -2,11 +2,20 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from datagen.progress import BarReporter, LogReporter, Standing, human_bytes, human_seconds, open_reporter
+from datagen.progress import (
+    BarReporter,
+    LogReporter,
+    Rate,
+    Standing,
+    human_bytes,
+    human_seconds,
+    open_reporter,
+)
 
 
 def standing(samples: int, tokens: int) -> Standing:
@@ -24,8 +33,16 @@ def test_elsewhere_than_on_a_terminal_it_logs_one_json_object_a_line() -> None:
     assert shown["event"] == "progress"
     assert shown["samples"] == 10
     assert shown["total_samples"] == 10
-    assert shown["seconds_left"] >= 0
-    assert shown["tokens_per_second"] > 0
+    assert shown["seconds_left"] == 0
+    assert shown["tokens_per_second"] is None  # one look is no rate
+
+
+def test_a_rate_is_of_what_was_made_since_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([100.0, 102.0])
+    monkeypatch.setattr("datagen.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    rate = Rate()
+    assert rate.after(5000) is None
+    assert rate.after(5400) == 200
 
 
 def test_log_lines_are_few() -> None:
@@ -64,7 +81,8 @@ def test_bytes_in_words(count: float, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.2, "0 s"), (59, "59 s"), (60, "1 min"), (3661, "1 h 1 min"), (86400, "1 d")]
+    ("seconds", "words"),
+    [(0, "0 s"), (0.24, "0.2 s"), (59, "59 s"), (60, "1 min"), (3661, "1 h 1 min"), (86400, "1 d")],
 )
 def test_seconds_in_words(seconds: float, words: str) -> None:
     assert human_seconds(seconds) == words
