@@ -65,6 +65,12 @@ lint: $(READY) ## ruff, mypy --strict and the import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+.PHONY: oracle
+oracle: $(READY) ## compare the declared wirings with the other systems' own code (downloads about 3 GB once)
+	@$(BIN)/python -m tests.oracle.wheels
+	@$(BIN)/python -m pytest tests/oracle $(ARGS)
+	@$(BIN)/python -m tests.oracle
+
 .PHONY: bench
 bench: $(READY) assets ## measure the ratios that the design promises, and print them as a table
 	@$(BIN)/python -m tests.bench
