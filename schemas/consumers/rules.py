@@ -4,7 +4,7 @@ An id is an engine's own number. Some engines number what a layer reads (`b = id
 (`b = id + 1`), and some guess from the ids themselves which of the two was meant.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 RuleName = Literal[
@@ -46,7 +46,7 @@ def as_written_if_last_is_n_layers(ids: Sequence[int], n_layers: int) -> Mapped:
         )
     return Mapped(
         after_layer(ids, n_layers).boundaries,
-        "the largest id is below the number of layers, so all get 1 added",
+        f"the largest id is not the number of layers, {n_layers}, so all get 1 added",
     )
 
 
@@ -64,10 +64,15 @@ def ids_for(rule: RuleName, boundaries: Sequence[int], n_layers: int) -> tuple[i
     >>> ids_for("after_layer", (3, 31, 59), 61), ids_for("after_layer_if_first_is_one", (1, 5), 61)
     ((2, 30, 58), None)
     """
-    for ids in (tuple(boundaries), tuple(boundary - 1 for boundary in boundaries)):
-        if min(ids, default=0) >= 0 and RULES[rule](ids, n_layers).boundaries == tuple(boundaries):
-            return ids
-    return None
+    return next(candidates(rule, boundaries, n_layers), None)
+
+
+def candidates(rule: RuleName, boundaries: Sequence[int], n_layers: int) -> Iterator[tuple[int, ...]]:
+    """Yield each list of ids that a rule turns into these boundaries, in order; `embed` may need the id -1."""
+    for shift in (0, 1):
+        ids = tuple(boundary - shift for boundary in boundaries)
+        if RULES[rule](ids, n_layers).boundaries == tuple(boundaries):
+            yield ids
 
 
 _TERM = {"n": lambda n: n, "n//2": lambda n: n // 2}

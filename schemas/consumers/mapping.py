@@ -1,0 +1,171 @@
+"""From ids, or from their absence, to boundaries: the rule, the default, the order, and what cannot be."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from schemas.boundary import name_of
+from schemas.consumers.declared import AtVersion, Declared, IdRule, at_version
+from schemas.consumers.resolution import Shape, Way
+from schemas.consumers.rules import RULES, formula
+
+
+class Held(NamedTuple):
+    """The id rule that holds, and the release of who captures by it."""
+
+    rule: IdRule
+    release: str
+
+
+def rule_of(way: Way, found: AtVersion, shape: Shape, engine: str | None = None) -> Held | None:
+    """Return the id rule of a consumer, or of the engine it captures with; or say why none holds.
+
+    `engine` names another version of that engine than the declared one.
+    """
+    captor = _captor(way, found, engine)
+    if captor is None:
+        return None
+    consumer, release = captor.consumer, captor.release
+    rule = consumer.rule_for(shape.model_type, release)
+    if rule is None:
+        _no_rule(way, consumer, shape, release)
+        return None
+    if not consumer.names_model(shape.model_type) and len(consumer.ids) > 1:
+        way.assumptions.append(
+            f"{shape.model_type[:80]} is not declared for {consumer.title}: "
+            "the rule of most models is assumed"
+        )
+    if rule.never is not None:
+        way.wrong(
+            "architecture", "architecture", f"{consumer.title} {release} on {shape.model_type}: {rule.never}"
+        )
+    return Held(rule, release)
+
+
+def _captor(way: Way, found: AtVersion, engine: str | None) -> AtVersion | None:
+    declared = found.consumer.engine
+    if declared is None:
+        return found
+    name, _, version = (engine or declared).partition("==")
+    try:
+        captor = at_version(name, version or None)
+    except (KeyError, ValueError):
+        way.wrong("engine", "consumer", f"expected an engine as {declared}, got {name[:80]!r}")
+        return None
+    title = f"{captor.consumer.title} {captor.release}"
+    way.steps.append(f"{found.consumer.title} captures with {title}, whose rule holds")
+    if captor.assumed is not None:
+        way.assumptions.append(captor.assumed)
+    if engine is None:
+        way.assumptions.append(f"{found.consumer.title} is assumed to capture with {title}, its own release")
+    return captor
+
+
+def default_boundaries(consumer: Declared, rule: IdRule | None, n_layers: int) -> list[int] | None:
+    """Return the boundaries that a consumer takes when no ids are written; `None`: it has no default."""
+    if rule is not None and rule.default is not None:
+        return [formula(text, n_layers) for text in rule.default]
+    if consumer.default is not None:
+        return [formula(text, n_layers) for text in consumer.default]
+    return None
+
+
+def boundaries_of(
+    way: Way, consumer: Declared, held: Held, shape: Shape, ids: Sequence[int] | None
+) -> list[int] | None:
+    """Return the boundaries that are captured, in the order in which they are fed; `None`: there are none."""
+    rule, n_layers = held.rule, shape.n_layers
+    if ids is None and consumer.default_ids is not None:
+        ids = [formula(text, n_layers) for text in consumer.default_ids]
+        way.steps.append(f"so its default ids {list(consumer.default_ids)} with n={n_layers}: {ids}")
+    if ids is None:
+        boundaries = default_boundaries(consumer, rule, n_layers)
+        if boundaries is None:
+            way.wrong("ids", "ids", f"expected layer ids, got none: {consumer.title} has no default")
+            return None
+        said = list(rule.default or consumer.default or ())
+        way.steps.append(f"so its default {said} with n={n_layers}: boundaries {boundaries}")
+    else:
+        mapped = RULES[rule.rule](ids, n_layers)
+        boundaries = list(mapped.boundaries)
+        way.steps.append(f"{shape.model_type}: {mapped.reason}: boundaries {boundaries} ({rule.source})")
+        low = consumer.min_id
+        if low is not None and min(ids) < low:
+            way.wrong("ids", "ids", f"expected ids from {low} up for {consumer.title}, got {list(ids)}")
+        if consumer.distinct and len(set(ids)) != len(ids):
+            way.wrong("ids", "ids", f"expected each id once for {consumer.title}, got {list(ids)}")
+    _check(way, consumer, held, n_layers, boundaries)
+    return None if way.lost else _ordered(way, consumer, boundaries)
+
+
+def check_width(way: Way, consumer: Declared, asked: int, captured: Sequence[int], width: int | None) -> None:
+    """Say where fewer tensors are captured than asked for, or other than the draft's input layer takes."""
+    if consumer.kind == "server" and len(captured) != asked:
+        way.wrong(
+            "ids",
+            "slots",
+            f"expected {asked} different boundaries, got {list(captured)}: {consumer.title} captures a layer "
+            "once, so the draft's input layer is fed too little",
+            "write each id once",
+        )
+    elif width is not None and width != len(captured):
+        message = f"expected {width} boundaries for {consumer.title}, got {len(captured)}"
+        if not consumer.width:
+            way.wrong("ids", "slots", message)
+            return
+        way.beside(
+            "num_aux_hidden_states",
+            "width",
+            f"{message}: the draft's input layer is built for {width} tensors",
+            f"write num_aux_hidden_states = {len(captured)} in the draft's config",
+            severity="note",
+        )
+
+
+def tensor_names(boundaries: Sequence[int], n_layers: int) -> list[str]:
+    """Return the names of boundaries."""
+    return [name_of(boundary, n_layers) for boundary in boundaries]
+
+
+def _no_rule(way: Way, consumer: Declared, shape: Shape, release: str) -> None:
+    versions = [rule.versions for rule in consumer.ids if shape.model_type in rule.models]
+    if versions:
+        message = f"expected a version of {consumer.title} that captures from {shape.model_type} "
+        message += f"({', '.join(versions)}), got {release}"
+        way.wrong("architecture", "architecture", message, "use such a version")
+        return
+    way.wrong(
+        "architecture",
+        "architecture",
+        f"expected one that {consumer.title} is known for, got {shape.model_type[:80]!r}",
+        "declare its rule, or give the boundaries themselves in a wiring file",
+    )
+
+
+def _check(way: Way, consumer: Declared, held: Held, n_layers: int, boundaries: Sequence[int]) -> None:
+    outside = [b for b in boundaries if not 0 <= b <= n_layers]
+    if outside:
+        message = f"expected boundaries from 0 to {n_layers}, got {outside}: nothing is captured there"
+        way.wrong("ids", "boundary", message)
+    places: tuple[tuple[int, Literal["embed", "final"]], ...] = ((0, "embed"), (n_layers, "final"))
+    for boundary, place in places:
+        if boundary in boundaries and not held.rule.can(place, held.release):
+            said = held.rule.embed if place == "embed" else held.rule.final
+            since = f" (it can in {said})" if isinstance(said, str) else ""
+            why = f": {held.rule.why_not}" if held.rule.why_not else ""
+            message = (
+                f"{place} cannot be captured by {consumer.title} at {held.release} on this model{since}{why}"
+            )
+            way.wrong("ids", "boundary", message)
+
+
+def _ordered(way: Way, consumer: Declared, boundaries: list[int]) -> list[int] | None:
+    ascending = sorted(set(boundaries))
+    if boundaries == ascending or consumer.order == "kept":
+        return boundaries
+    if consumer.order == "must_ascend":
+        way.wrong("ids", "order", f"expected ascending ids without doubles, got boundaries {boundaries}")
+        return None
+    way.steps.append(
+        f"{consumer.title} captures in the order of depth, each layer once: {boundaries} becomes {ascending}"
+    )
+    return ascending
