@@ -6,12 +6,13 @@ Standard output belongs to results; progress goes to standard error.
 import json
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
@@ -20,6 +21,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 LOG_EVERY_SECONDS = 10.0
 
@@ -78,18 +80,26 @@ class Rate:
         return (tokens - before) / (now - begun) if now > begun else None
 
 
+class FactsBelow(Progress):
+    """A bar with the figures on a line of their own: beside it, 80 columns hold neither."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            yield Text(task.fields["facts"], style="dim")
+
+
 class BarReporter:
     """A rich progress bar: samples, tokens a second, bytes, time left, quarantined, workers alive."""
 
     def __init__(self, total_samples: int, total_tokens: int, console: Console) -> None:
         self._console = console
         self._rate = Rate()
-        self._progress = Progress(
+        self._progress = FactsBelow(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TaskProgressColumn(),
-            TextColumn("{task.fields[facts]}"),
             TimeRemainingColumn(elapsed_when_finished=True),
             console=console,
             expand=True,

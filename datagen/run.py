@@ -70,7 +70,7 @@ def in_words(summary: RunSummary, problems: Sequence[Problem], arguments: Sequen
     if summary.quarantined:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(summary.quarantined.items()))
         lines.append(f"  quarantined   {summary.n_quarantined:,} ({reasons})")
-    lines += [f"  problem       {problem}" for problem in problems]
+    lines += [f"  problem       {problem}" for problem in problems if problem.kind != "interrupted"]
     if summary.outcome == "interrupted":
         lines.append(f"  to go on      {PROG} {shlex.join(arguments)}")
     return "\n".join(lines)

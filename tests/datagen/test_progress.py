@@ -53,9 +53,10 @@ def test_log_lines_are_few() -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_terminal_gets_a_bar_with_everything_on_it() -> None:
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_terminal_gets_a_bar_with_everything_on_it(width: int) -> None:
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=160, color_system=None)
+    console = Console(file=stream, force_terminal=True, width=width, color_system=None)
     with BarReporter(10, 1000, console) as reporter:
         reporter.show(standing(4, 500))
         reporter.say("lost", "unit 3: a worker died")
