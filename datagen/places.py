@@ -1,7 +1,7 @@
 """Where a root and a model lie, said so that every process understands it the same.
 
-A worker's working folder is not the driver's: a relative path would mean another place there. And inside a Ray
-job the driver's own is a copy of what was submitted, which Ray deletes: nothing may be kept in it.
+A worker's working folder is not the driver's: a relative path would mean another place there. And inside a
+Ray job the driver's own is a copy of what was submitted, which Ray deletes: nothing may be kept in it.
 """
 
 from pathlib import Path
