@@ -25,10 +25,12 @@ def contract_problems(
     version: str | None,
     tensors: Tensors | None = None,
     target_vocab_size: int | None = None,
+    window: int | None = None,
 ) -> Iterator[Problem]:
     """Yield what a server at a version makes of this contract other than training did.
 
     `tensors` are the checkpoint's weights, as names or with shapes; without them only the config is judged.
+    `window` is what the serving flags say of the draft's window (`ServingFlags.window`).
     """
     reading, assumed = reading_of(contract, server, version)
     yield from assumed
@@ -36,10 +38,13 @@ def contract_problems(
         return
     if contract.layout == "speculators" and not reading.holds(reading.server.speculators):
         yield _unread_layout(reading)
+        # What follows is what the server would make of the config once it is written plain.
+        contract = contract.model_copy(update={"layout": "plain"})
     shapes = None if tensors is None else _shapes(tensors)
     for meaning in meanings():
         yield from _flag_problems(contract, reading, meaning, shapes)
     yield from _config_problems(contract, reading)
+    yield from _window_problems(contract, reading, window)
     yield from vocabulary_problems(contract, reading, shapes, target_vocab_size)
     if shapes is not None:
         yield from weight_problems(contract, reading, shapes)
@@ -74,7 +79,7 @@ def _flag_problems(
     if said == runs or not said:
         return
     owned = [name for name in tensors or () if meaning.owns(name)]
-    lost = f", and {owned[0]} is {_fate(reading)}" if owned else ""
+    lost = f", and {owned[0]} is {reading.fate_of(owned[0])}" if owned else ""
     measured = f" ({MEASURED})" if meaning.name in ("norm_before_residual", "norm_before_fc") else ""
     yield Problem(
         where=meaning.name,
@@ -83,14 +88,6 @@ def _flag_problems(
         f"{reading.draft_class.class_name}{lost}: {meaning.follows}{measured}",
         repair=_flag_repair(contract, reading, meaning),
     )
-
-
-def _fate(reading: Reading) -> str:
-    return {
-        "skipped": "skipped without a word",
-        "warned": "skipped with a warning in the log",
-        "refused": "refused at start",
-    }[reading.draft_class.unknown]
 
 
 def _unsaid(reading: Reading, meaning: Meaning, runs: bool) -> Problem:
@@ -139,19 +136,33 @@ def _config_problems(contract: DraftContract, reading: Reading) -> Iterator[Prob
             "rotates by the default of 10000, without scaling",
             repair=f"write {_old_rope(contract)} at the top of config.json as well",
         )
-    if contract.sliding_window is not None and not reading.holds(draft_class.window or ">=0"):
-        flag = draft_class.window_flag
-        yield Problem(
-            where="sliding_window",
-            kind="window",
-            message=f"trained with a window of {contract.sliding_window}, which {reading.title} does not "
-            "read from the "
-            "config: the draft attends to all tokens, further back than it was trained on",
-            repair=f"start the server with {flag} {contract.sliding_window}"
-            if flag
-            else "serve with another server or version, or train without a window",
-        )
     yield from _tie_and_embedding(contract, reading)
+
+
+def _window_problems(contract: DraftContract, reading: Reading, flag: int | None) -> Iterator[Problem]:
+    name, trained = reading.draft_class.window_flag, contract.sliding_window
+    # Where a flag sets the window, the config's is not read; elsewhere a flag of that name has no effect.
+    served = flag if name else trained if reading.holds(reading.draft_class.window) else None
+    if served == trained:
+        return
+    repairs = {
+        True: "serve with another server or version, or train without a window",
+        False: f"start the server without {name}"
+        if trained is None
+        else f"start the server with {name} {trained}",
+    }
+    yield Problem(
+        where="sliding_window",
+        kind="window",
+        message=f"trained with {_window(trained)}, and {reading.title} runs {_window(served)}"
+        + (f" ({name} decides, the config's is not read)" if name else " (it does not read the config's)")
+        + ": the draft attends to more or fewer tokens than it was trained on",
+        repair=repairs[name is None],
+    )
+
+
+def _window(size: int | None) -> str:
+    return "no window" if size is None else f"a window of {size}"
 
 
 def _old_rope(contract: DraftContract) -> str:

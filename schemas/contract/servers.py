@@ -121,6 +121,16 @@ class Reading(NamedTuple):
             return False
         return reader.missing_in_speculators if said is None else bool(said)
 
+    def fate_of(self, tensor: str) -> str:
+        """Return what becomes of a weight that the class does not load, as it stands in a sentence."""
+        draft_class = self.draft_class
+        dropped = any(re.fullmatch(pattern, tensor) for pattern in draft_class.silent)
+        if draft_class.unknown == "skipped" or (dropped and self.holds(draft_class.silent_in)):
+            return "skipped without a word"
+        return {"warned": "skipped with a warning in the log", "refused": "refused at start"}[
+            draft_class.unknown
+        ]
+
     def loads(self, tensor: str) -> bool:
         """Say whether the class loads a weight of this name, or its two maps, whatever the norm flags."""
         return any(re.fullmatch(pattern, tensor) for pattern in _patterns(self.draft_class))

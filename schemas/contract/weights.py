@@ -61,22 +61,14 @@ def _flag_weights(
             repair=f"export the checkpoint with {missing}, or write {meaning.name} as trained",
         )
     if owned and not said:
-        silent = reading.draft_class.unknown == "skipped" or (
-            reading.holds(reading.draft_class.silent_in)
-            and any(re.fullmatch(one, owned[0]) for one in reading.draft_class.silent)
-        )
-        fate = {"warned": "skipped with a warning", "refused": "refused at start", "skipped": ""}
+        fate = reading.fate_of(owned[0])
+        follows = f", and {meaning.follows}" if "without a word" in fate else ""
         yield Problem(
             where=meaning.name,
             kind="weight_without_flag",
             message=f"{meaning.name} is not on in the config, but the checkpoint has {listed_names(owned)}: "
-            + (
-                f"{reading.title} drops it without a word, and {meaning.follows}"
-                if silent
-                else f"it is {fate[reading.draft_class.unknown]} by {reading.title}"
-            ),
-            repair=f'write "{meaning.name}": true at the top of config.json: the weights were trained with '
-            "it",
+            f"by {reading.title} it is {fate}{follows}",
+            repair=f'write "{meaning.name}": true at the top of config.json: the weights were trained so',
         )
 
 
@@ -101,9 +93,8 @@ def _stray(reading: Reading, stray: list[str]) -> Problem:
     ):
         repair = "rename layers.0. to midlayer. in the checkpoint, or serve with a newer server"
     elif any(re.search(r"\.(q|k)_norm\.", name) for name in stray):
-        repair = "the draft is of the Qwen3 type: serve with vLLM 0.24 or later (Eagle3Qwen3ForCausalLM), "
-        "or train a "
-        repair += "draft of the type llama"
+        repair = "the draft is of the Qwen3 type: serve it with vLLM 0.24 or later (Eagle3Qwen3ForCausalLM), "
+        repair += "or train a draft of the type llama"
     else:
         repair = "rename or drop them, or serve with a server whose class has them"
     return Problem(
