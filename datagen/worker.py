@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import ray
 
 from datagen.checks import NormProfile
-from datagen.engines.base import EngineInfo
+from datagen.engines.base import Engine, EngineInfo
 from datagen.engines.opening import open_engine
 from datagen.engines.settings import EngineSettings
 from datagen.making import PartMaker, UnitProgress, UnitResult
@@ -61,35 +62,49 @@ class AuditResult:
 
 
 class Worker:
-    """Makes parts; lives in one process with one engine."""
+    """Makes parts; lives in one process with one engine, which is loaded when it is first needed.
+
+    Not in the constructor: what goes wrong there reaches the driver as text, not as the error that it is.
+    """
 
     def __init__(self, order: WorkOrder) -> None:
         self._order = order
         self._door = open_door(order.root)
         self._stop = threading.Event()
         self._progress = UnitProgress()
-        self._engine = open_engine(order.engine, order.schema)
-        self._maker = PartMaker(
+        self._calibration: Mapping[str, NormProfile] = {}
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return open_engine(self._order.engine, self._order.schema)
+
+    def _maker(self) -> PartMaker:
+        return PartMaker(
             engine=self._engine,
             door=self._door,
-            dataset=order.dataset,
-            run_id=order.run_id,
-            batch_tokens=order.batch_tokens,
+            dataset=self._order.dataset,
+            run_id=self._order.run_id,
+            batch_tokens=self._order.batch_tokens,
+            calibration=self._calibration,
             progress=self._progress,
             stopping=self._stop.is_set,
         )
 
     def describe(self) -> WorkerFacts:
-        """Return who this is; the first call returns once the model is loaded."""
+        """Load the model, and return who this is."""
         return WorkerFacts(platform.node(), os.getpid(), self._engine.info, self._engine.target)
 
     def calibrate(self, calibration: Mapping[str, NormProfile]) -> None:
-        """Take the audit set's norm profiles; parts that depart from them are refused from now on."""
-        self._maker = replace(self._maker, calibration=calibration)
+        """Take the audit set's norm profiles: parts that depart from them are refused from now on.
+
+        It is the first call to a worker that was restarted, too: it answers once the model is loaded.
+        """
+        self.describe()
+        self._calibration = calibration
 
     def make(self, unit: Unit) -> UnitResult:
         """Make one part of a unit."""
-        return self._maker.make(unit)
+        return self._maker().make(unit)
 
     def audit(self, dataset: str, schema: Schema, unit: Unit) -> AuditResult:
         """Make the part of an audit set: the same loaded model, every boundary of `schema`.
@@ -98,7 +113,7 @@ class Worker:
         """
         engine = self._engine.handing_out(schema)
         maker = replace(
-            self._maker,
+            self._maker(),
             engine=engine,
             dataset=dataset,
             calibration={},
@@ -118,16 +133,20 @@ class Worker:
 
     def probe(self, prompts: Sequence[Prompt], seconds: float) -> float:
         """Return tokens a second over batches of `prompts`, for about `seconds`; nothing is written."""
-        tokens, first, begun = 0, True, time.monotonic()
-        for batch in batches(prompts, self._order.batch_tokens):
-            self._engine.submit([prompt.input_ids.tolist() for prompt in batch]).result()
-            if first:  # the first batch pays for warming up
-                first, begun = False, time.monotonic()
-                continue
-            tokens += sum(len(prompt.input_ids) for prompt in batch)
+        made = list(batches(prompts, self._order.batch_tokens))
+        if not made:
+            return 0.0
+        self._make_nothing(made[0])  # the first batch pays for warming up
+        tokens, begun = 0, time.monotonic()
+        for batch in made[1:] or made:
+            tokens += self._make_nothing(batch)
             if time.monotonic() - begun > seconds:
                 break
         return tokens / max(time.monotonic() - begun, 1e-9)
+
+    def _make_nothing(self, batch: Sequence[Prompt]) -> int:
+        self._engine.submit([prompt.input_ids.tolist() for prompt in batch]).result()
+        return sum(len(prompt.input_ids) for prompt in batch)
 
     @ray.method(concurrency_group=STATUS)  # type: ignore[untyped-decorator, unused-ignore]
     def status(self) -> UnitProgress:

@@ -2,10 +2,14 @@
 
 import os
 import signal
+from collections.abc import Mapping
 
+from datagen.checks import NormProfile
+from datagen.engines.errors import OpeningError
 from datagen.making import UnitResult
 from datagen.units import Unit
-from datagen.worker import Worker
+from datagen.worker import Worker, WorkerFacts
+from schemas.problem import Problem
 
 DEADLY_LENGTH = 77
 """A prompt of so many tokens kills whoever captures it."""
@@ -27,3 +31,20 @@ class RaisingWorker(Worker):
         if any(len(prompt.input_ids) == DEADLY_LENGTH for prompt in unit.prompts):
             raise ZeroDivisionError("no one foresaw this")
         return super().make(unit)
+
+
+class UnloadableWorker(Worker):
+    """Cannot load its model."""
+
+    def describe(self) -> WorkerFacts:
+        problem = Problem(
+            where="model.safetensors", kind="weights", message="expected all weights, got 3 of 9"
+        )
+        raise OpeningError("the model cannot be loaded", [problem])
+
+
+class CalibratedWorker(DeadlyWorker):
+    """Says what it was told of the audit set."""
+
+    def calibration(self) -> Mapping[str, NormProfile]:
+        return self._calibration

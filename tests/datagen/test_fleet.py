@@ -1,0 +1,83 @@
+"""Workers that die, as the driver sees them: what they were at, and what they know when they are back."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from datagen.checks import NormProfile
+from datagen.driver import open_job, work_order
+from datagen.engines.errors import OpeningError
+from datagen.errors import FleetError
+from datagen.fleet import Fleet, Lost, Made
+from datagen.units import Unit
+from datagen.worker import Worker
+from tests.datagen.deadly_worker import DEADLY_LENGTH, CalibratedWorker, UnloadableWorker
+from tests.datagen.prompt_builders import random_prompts
+from tests.datagen.run_builders import synthetic_config, write_prompts
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def fleet_of(folder: Path, worker: type[Worker], **changes: object) -> Fleet:
+    write_prompts(folder / "prompts.jsonl", [10])
+    config = synthetic_config(folder, **changes)
+    return Fleet(work_order(open_job(config)), config.workers, config.ray, worker)
+
+
+def all_that_came(fleet: Fleet, count: int) -> list[Made | Lost]:
+    came: list[Made | Lost] = []
+    deadline = time.monotonic() + 60
+    while len(came) < count and time.monotonic() < deadline:
+        came += fleet.wait(0.25)
+    return came
+
+
+def test_a_dead_worker_is_handed_nothing_until_it_is_back_and_knows_the_calibration(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, CalibratedWorker)
+    try:
+        fleet.start(1)
+        calibration = {"embed": NormProfile(median=64.0, p99=65.0)}
+        fleet.calibrate(calibration)
+        deadly = Unit("deadly", tuple(random_prompts([DEADLY_LENGTH])))
+        waiting = Unit("waiting", tuple(random_prompts([5], seed=1)))
+        fleet.hand_out(deadly)
+        fleet.hand_out(waiting)
+        came = {item.unit.number: item for item in all_that_came(fleet, 2)}
+        assert isinstance(came["deadly"], Lost)
+        assert came["deadly"].running
+        assert isinstance(came["waiting"], Lost)
+        assert not came["waiting"].running
+        assert not fleet.wants_work()
+        deadline = time.monotonic() + 60
+        while not fleet.wants_work() and time.monotonic() < deadline:
+            fleet.wait(0.25)
+        assert fleet.call_first("calibration") == calibration
+        fleet.hand_out(waiting)
+        (made,) = all_that_came(fleet, 1)
+        assert isinstance(made, Made)
+    finally:
+        fleet.close()
+
+
+def test_why_a_worker_cannot_load_reaches_the_driver_as_the_error_that_it_is(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, UnloadableWorker)
+    try:
+        with pytest.raises(OpeningError, match="expected all weights, got 3 of 9"):
+            fleet.start(1)
+    finally:
+        fleet.close()
+
+
+def test_a_cluster_that_is_not_there_is_told_with_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datagen.fleet.ray.is_initialized", lambda: False)
+
+    def refuse(**_: object) -> None:
+        raise ConnectionError("Failed to connect to GCS at 127.0.0.1:1")
+
+    monkeypatch.setattr("datagen.fleet.ray.init", refuse)
+    fleet = fleet_of(tmp_path, Worker, ray__address="127.0.0.1:1")
+    with pytest.raises(FleetError, match=r"expected a Ray cluster at 127\.0\.0\.1:1, got: Failed to connect"):
+        fleet.start(1)
