@@ -4,7 +4,6 @@ Fatal when different: the schema (the target's weights, quantisation, tokenizer 
 the engine and its version, dtype, truncation, mode, sampling. Then a run is refused with all differences.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from datagen.errors import ResumeError
@@ -67,14 +66,5 @@ def _schema_differences(dataset: Dataset, version: VersionRecord | None, schema:
         return []
     if fingerprint == schema.fingerprint:
         return []
-    theirs, mine = _content(dataset.schema(fingerprint)), _content(schema)
+    theirs, mine = dataset.schema(fingerprint).by_name(), schema.by_name()
     return list(identity_differences("schema", mine, theirs))
-
-
-def _content(schema: Schema) -> Mapping[str, object]:
-    """Return what the fingerprint is taken of, tensors by name so that a difference names one."""
-    return {
-        "target": schema.target.identity(),
-        "tensors": {spec.name: str(spec) for spec in schema.tensors},
-        "token_columns": {column.name: column.dtype for column in schema.token_columns},
-    }

@@ -158,6 +158,14 @@ class Schema(Record):
         content["target"] = self.target.identity()
         return sha256_hex(canonical_json(content))
 
+    def by_name(self) -> dict[str, object]:
+        """Return what the fingerprint is taken of, tensors and columns by name: a difference names one."""
+        return {
+            "target": self.target.identity(),
+            "tensors": {spec.name: str(spec) for spec in self.tensors},
+            "token_columns": {column.name: column.dtype for column in self.token_columns},
+        }
+
     @property
     def token_bytes(self) -> int:
         """Bytes of one token over all hidden tensors."""

@@ -202,7 +202,7 @@ class Dataset:
         newest = self.latest()
         if newest and newest.schema_fingerprint != fingerprint:
             theirs = self.schema(newest.schema_fingerprint)
-            problems = identity_differences("schema", _content(schema), _content(theirs))
+            problems = identity_differences("schema", schema.by_name(), theirs.by_name())
             raise ConflictError(f"{self.name} has another schema: choose another dataset", problems)
         try:
             create_record(self.door, self.layout.schema(fingerprint), schema)
@@ -264,12 +264,3 @@ def dataset_names(door: Door) -> list[str] | None:
     if not marker.parent.is_dir():
         return []
     return sorted(path.parent.name for path in marker.parent.glob(f"*/{DATASET}"))
-
-
-def _content(schema: Schema) -> dict[str, object]:
-    """Return what the fingerprint is taken of, tensors and columns by name so that a difference names one."""
-    return {
-        "target": schema.target.identity(),
-        "tensors": {spec.name: str(spec) for spec in schema.tensors},
-        "token_columns": {column.name: column.dtype for column in schema.token_columns},
-    }
