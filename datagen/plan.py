@@ -22,6 +22,10 @@ from schemas.target import Target, WeightsDigest
 
 PART_FILES = 3
 """`part.json`, `samples.parquet`, the group's `zarr.json`; every array adds its chunk and its `zarr.json`."""
+DATASET_FILES = 3
+"""`dataset.json`, the schema, `latest`."""
+RUN_FILES = 2
+"""`start.json` and `end.json`."""
 SPARE_BYTES = 64 << 20
 UNKNOWN_DIGEST = "0" * 64
 
@@ -69,16 +73,24 @@ def predict_assumed(config: RunConfig, schema: Schema) -> Prediction:
 def _prediction(
     config: RunConfig, schema: Schema, parts: Sequence[Sequence[SampleSize]], audit_bytes: int
 ) -> Prediction:
-    arrays = len(schema.tensors) + len(schema.token_columns) + 1
     commits = -(-len(parts) // config.parts.commit_every_parts)
+    n_files = _n_files(schema, len(parts), commits) + (RUN_FILES if parts else 0)
+    if audit_bytes:
+        n_files += _n_files(audit_schema(schema.target, config.tensors.dtype), 1, 1)
     return Prediction(
         n_samples=sum(len(part) for part in parts),
         n_tokens=sum(sample.n_tokens for part in parts for sample in part),
         n_parts=len(parts),
-        n_files=len(parts) * (PART_FILES + 2 * arrays) + 2 * commits,
+        n_files=n_files,
         sizes=part_sizes(schema, parts),
         audit_bytes=audit_bytes,
     )
+
+
+def _n_files(schema: Schema, n_parts: int, n_commits: int) -> int:
+    """Return the files of a new dataset; each commit adds an index and a version."""
+    arrays = len(schema.tensors) + len(schema.token_columns) + 1
+    return DATASET_FILES + n_parts * (PART_FILES + 2 * arrays) + 2 * n_commits if n_parts else 0
 
 
 def _sample_size(prompt: Prompt, ratio: float) -> SampleSize:

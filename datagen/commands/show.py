@@ -8,10 +8,12 @@ from rich.console import Console
 from rich.table import Table
 
 from datagen.arguments import Parser
+from datagen.audit import AuditReading
 from datagen.printing import PlainConsole
 from datagen.progress import human_bytes, human_seconds
 from datagen.show import DatasetView, SampleView, TensorLine, view_dataset, view_sample
 from datagen.store.opening import open_door
+from schemas.records import RunEnd, RunStart, VersionRecord
 from schemas.reference import parse_reference
 
 PROG = "strata show"
@@ -41,45 +43,45 @@ def command(arguments: Sequence[str]) -> int:
 
 def dataset_data(view: DatasetView) -> dict[str, object]:
     """Return the view as JSON types."""
-    version = view.snapshot.version
-    audit = view.audit
+    version, schema = view.snapshot.version, view.snapshot.schema
     return {
         "dataset": view.name,
         "version": version.model_dump(mode="json"),
-        "schema": view.snapshot.schema.model_dump(mode="json"),
-        "schema_fingerprint": view.snapshot.schema.fingerprint,
+        "schema": schema.model_dump(mode="json"),
+        "schema_fingerprint": schema.fingerprint,
         "samples": version.n_samples,
         "tokens": version.n_tokens,
         "trained_tokens": view.n_trained,
         "shortest_median_longest": view.lengths,
         "size_bytes": version.size_bytes,
         "quarantined": dict(view.quarantined),
-        "versions": [
-            {
-                "number": v.number,
-                "operation": v.operation,
-                "samples": v.n_samples,
-                "created_at": v.created_at.isoformat(),
-            }
-            for v in view.versions
-        ],
-        "runs": [
-            {
-                "start": start.model_dump(mode="json"),
-                "end": end.model_dump(mode="json") if end else None,
-            }
-            for start, end in view.runs
-        ],
+        "versions": [_version_data(shown) for shown in view.versions],
+        "runs": [_run_data(start, end) for start, end in view.runs],
         "tensors": [_line_data(line) for line in view.lines],
         "samples_measured": view.n_measured,
-        "audit": None
-        if audit is None
-        else {
-            "samples": audit.n_samples,
-            "tokens": audit.n_tokens,
-            "on_policy_rate": audit.on_policy,
-            "on_policy_positions": audit.on_policy_positions,
-        },
+        "audit": None if view.audit is None else _audit_data(view.audit),
+    }
+
+
+def _version_data(version: VersionRecord) -> dict[str, object]:
+    return {
+        "number": version.number,
+        "operation": version.operation,
+        "samples": version.n_samples,
+        "created_at": version.created_at.isoformat(),
+    }
+
+
+def _run_data(start: RunStart, end: RunEnd | None) -> dict[str, object]:
+    return {"start": start.model_dump(mode="json"), "end": end.model_dump(mode="json") if end else None}
+
+
+def _audit_data(audit: AuditReading) -> dict[str, object]:
+    return {
+        "samples": audit.n_samples,
+        "tokens": audit.n_tokens,
+        "on_policy_rate": audit.on_policy,
+        "on_policy_positions": audit.on_policy_positions,
     }
 
 
@@ -161,19 +163,7 @@ def _print_sample(view: SampleView, console: Console) -> None:
 
 def _norm_table(lines: Sequence[TensorLine]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in (
-        "tensor",
-        "boundary",
-        "norm",
-        "dtype",
-        "width",
-        "median",
-        "p99",
-        "mean",
-        "deviation",
-        "first",
-        "last",
-    ):
+    for title in ("tensor", "boundary", "norm", "dtype", "width", *FIGURES):
         table.add_column(title, justify="left" if title in ("tensor", "norm", "dtype") else "right")
     for line in lines:
         figures = [getattr(line, figure) for figure in FIGURES]

@@ -141,8 +141,10 @@ def test_the_prediction_is_within_a_hundredth_of_what_is_written(tmp_path: Path)
     prepared = prepare(config, "run")
     predicted = predict(config, prepared.schema, prepared.prompts)
     run(config)
-    written = sum(path.stat().st_size for path in files_under(tmp_path / "data"))
+    files = files_under(tmp_path / "data")
+    written = sum(path.stat().st_size for path in files)
     assert abs(predicted.total_bytes - written) <= 0.01 * written
+    assert predicted.n_files == len(files)
 
 
 def _prompts(folder: Path) -> None:
