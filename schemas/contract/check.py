@@ -12,9 +12,8 @@ Tensors = Mapping[str, Sequence[int]] | Iterable[str]
 """The names of a checkpoint's weights, better with their shapes."""
 
 MEASURED = (
-    "measured on SmolLM2: accuracy 0.357 as trained, 0.356 without "
-    "norm_before_residual, 0.358 "
-    "without norm_before_fc, 0.153 without both"
+    "measured on SmolLM2: accuracy 0.357 as trained, 0.356 without norm_before_residual, 0.358 without "
+    "norm_before_fc, 0.153 without both"
 )
 """The source of the figure: a draft trained with both flags, each taken away in turn."""
 
@@ -61,8 +60,7 @@ def _unread_layout(reading: Reading) -> Problem:
         where="config.json",
         kind="layout",
         message=f"expected a plain config, got one of speculators' format, which {reading.title} does not "
-        "read: it "
-        "finds neither the layer's sizes nor the norm flags",
+        "read: it finds neither the layer's sizes nor the norm flags",
         repair="write a plain config.json: the fields of transformer_layer_config at the top, with "
         f'"architectures": ["{reading.draft_class.names[0]}"], draft_vocab_size and the norm flags beside '
         "them",
@@ -95,8 +93,7 @@ def _unsaid(reading: Reading, meaning: Meaning, runs: bool) -> Problem:
         where=meaning.name,
         kind="flag_unsaid",
         message=f"the config does not say {meaning.name}: {reading.title} takes {str(runs).lower()}, "
-        "speculators' own "
-        f"loader false, and its trainer true by default; taken wrongly, {meaning.follows}",
+        f"speculators' own loader false, and its trainer true by default; taken wrongly, {meaning.follows}",
         repair=f"write {meaning.name}, as trained, at the top of config.json",
     )
 
@@ -111,8 +108,8 @@ def _flag_repair(contract: DraftContract, reading: Reading, meaning: Meaning) ->
             return f"serve with {reading.server.title} {versions}, or {other}"
     elsewhere = {"sglang": "vLLM", "vllm": "SGLang"}[reading.server.name]
     return (
-        f"no version of {reading.server.title} up to {reading.server.last} reads it for this class: "
-        f"serve with {elsewhere} if it does (check again with --server {elsewhere.lower()}), or {other}"
+        f"no version of {reading.server.title} up to {reading.server.last} reads it for this class: serve "
+        f"with {elsewhere} if it does (check again with --server {elsewhere.lower()}), or {other}"
     )
 
 
@@ -132,8 +129,7 @@ def _config_problems(contract: DraftContract, reading: Reading) -> Iterator[Prob
             where="rope_parameters",
             kind="rope",
             message=f"RoPE stands in rope_parameters only, and {reading.title} reads rope_theta and "
-            "rope_scaling: it "
-            "rotates by the default of 10000, without scaling",
+            "rope_scaling: it rotates by the default of 10000, without scaling",
             repair=f"write {_old_rope(contract)} at the top of config.json as well",
         )
     yield from _tie_and_embedding(contract, reading)
@@ -177,8 +173,7 @@ def _tie_and_embedding(contract: DraftContract, reading: Reading) -> Iterator[Pr
             where="embed_tokens",
             kind="embedding",
             message=f"embed_tokens was trained (embed_requires_grad), and {reading.title} puts the target's "
-            "in its "
-            "place without a word: tokens enter the draft through another embedding than in training",
+            "in its place without a word: tokens enter the draft through another embedding than in training",
             repair="train with embed_requires_grad false, or serve with vLLM, which keeps the draft's own",
         )
     if not contract.tie_word_embeddings:
@@ -189,17 +184,14 @@ def _tie_and_embedding(contract: DraftContract, reading: Reading) -> Iterator[Pr
             kind="tie",
             severity="note",
             message=f"tie_word_embeddings is true, and {reading.title} does not read it for a draft: it "
-            "takes the "
-            "checkpoint's lm_head",
+            "takes the checkpoint's lm_head",
         )
     elif contract.vocabulary.draft_size not in (None, contract.vocabulary.size):
         yield Problem(
             where="tie_word_embeddings",
             kind="tie",
             message=f"tie_word_embeddings is true: {reading.title} takes the embedding of all "
-            f"{contract.vocabulary.size} "
-            f"tokens for the lm_head, in place of the draft's own of {contract.vocabulary.draft_size} rows; "
-            "its "
-            "row numbers are then read through d2t as draft ids",
+            f"{contract.vocabulary.size} tokens for the lm_head, in place of the draft's own of "
+            f"{contract.vocabulary.draft_size} rows; its row numbers are then read through d2t as draft ids",
             repair='write "tie_word_embeddings": false in config.json',
         )

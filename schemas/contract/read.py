@@ -112,8 +112,7 @@ def _exclusive(top: Fields, values: Mapping[str, bool | None]) -> None:
                 where="norm_before_fc",
                 kind="conflict",
                 message="expected norm_before_fc or fc_norm, got both: no trainer makes such a draft, "
-                "speculators "
-                "refuses it, and servers run one norm after the other",
+                "speculators refuses it, and servers run one norm after the other",
                 repair="set to false the one that the weights were not trained with",
             )
         )
@@ -121,7 +120,8 @@ def _exclusive(top: Fields, values: Mapping[str, bool | None]) -> None:
         top.note(
             "norm_output",
             "two meanings: SGLang, vLLM and speculators feed the normed state back to the next step; in "
-            "SpecForge 0.2.0 it only says that the lm_head reads a normed state, and the raw one is fed back",
+            "SpecForge 0.2.0 it only says that the lm_head reads a normed state, and the raw one is fed "
+            "back",
             'a draft trained by SpecForge wants "norm_output": false in the config that is served',
         )
 

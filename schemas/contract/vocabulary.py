@@ -35,8 +35,7 @@ def vocabulary_problems(
             kind="vocabulary",
             severity="note",
             message=f"no draft_vocab_size: {reading.title} takes the target's lm_head where it is null, and "
-            "stops with "
-            "an AttributeError where the key is missing",
+            "stops with an AttributeError where the key is missing",
             repair="write the number of rows of lm_head.weight, or null for the target's lm_head",
         )
     if tensors is not None:
@@ -60,9 +59,8 @@ def _map_problems(
             where="d2t",
             kind="vocabulary",
             message=f"expected d2t, since the draft knows {draft_size} of the target's {size} tokens, got "
-            "none: "
-            f"{reading.title} takes draft ids for target ids without a word, and nearly every proposal is "
-            "wrong",
+            f"none: {reading.title} takes draft ids for target ids without a word, and nearly every "
+            "proposal is wrong",
             repair="export the checkpoint with its d2t (int64, target id minus draft id)",
         )
     if draft_size == size and d2t is not None and reading.holds(reading.draft_class.refuses_full_map):
@@ -97,8 +95,7 @@ def _shape_problems(
             where=name,
             kind="shape",
             message=f"expected the shape [{', '.join('any' if n is None else str(n) for n in expected)}] "
-            f"({meaning}), "
-            f"got [{', '.join(map(str, got[:8]))}]",
+            f"({meaning}), got [{', '.join(map(str, got[:8]))}]",
             repair="the config and the weights are of different drafts, or one was edited: take both from "
             "one export",
         )

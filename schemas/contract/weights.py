@@ -56,8 +56,8 @@ def _flag_weights(
             where=meaning.name,
             kind="weight_missing",
             message=f"{meaning.name} is true, which needs {missing}; the checkpoint has "
-            f"{listed_names(owned) or 'none'}: "
-            f"{reading.title} runs that norm with weights of one, and does not say so",
+            f"{listed_names(owned) or 'none'}: {reading.title} runs that norm with weights of one, and does "
+            "not say so",
             repair=f"export the checkpoint with {missing}, or write {meaning.name} as trained",
         )
     if owned and not said:
@@ -114,8 +114,7 @@ def _dropped_head(
             where="lm_head.weight",
             kind="tie",
             message=f"tie_word_embeddings is true, so {reading.title} drops lm_head.weight without a word "
-            "and takes the "
-            "embedding: the draft proposes with another lm_head than it was trained with",
+            "and takes the embedding: the draft proposes with another lm_head than it was trained with",
             repair='write "tie_word_embeddings": false in config.json',
         )
     own = next(
@@ -127,8 +126,7 @@ def _dropped_head(
             kind="embedding",
             severity="note",
             message=f"{reading.title} puts the target's embedding in place of {own}: the same thing, unless "
-            "the draft's "
-            "was trained",
+            "the draft's was trained",
         )
 
 
@@ -142,7 +140,6 @@ def _lacking(contract: DraftContract, reading: Reading, tensors: Mapping[str, ob
             where="weights",
             kind="weight_missing",
             message=f"expected {listed_names(lacking)}, got none: {reading.title} does not notice, and runs "
-            "with what "
-            "memory held or with the target's",
+            "with what memory held or with the target's",
             repair="export the whole draft; check that this is the checkpoint and not a part of it",
         )

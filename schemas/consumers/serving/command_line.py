@@ -21,8 +21,7 @@ def tokens_of(args: str | Sequence[str]) -> list[str] | Problem:
     """Return the words of a command line, given whole or in words."""
     n_characters = len(args) if isinstance(args, str) else sum(len(word) + 1 for word in args)
     if n_characters > MAX_CHARACTERS:
-        message = f"expected at most {MAX_CHARACTERS} characters, got {n_characters}: no shell passes these "
-        "on"
+        message = f"expected at most {MAX_CHARACTERS} characters, got {n_characters}: no shell passes them on"
         return Problem(where="server args", kind="too_long", message=message)
     if not isinstance(args, str):
         return list(args)

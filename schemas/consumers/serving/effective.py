@@ -72,7 +72,6 @@ def _assumed(server: _Server, version: str | None) -> list[Problem]:
         message = f"expected {server.title} {server.first} or later, got {version}: its flags were not read"
         return [Problem(where="server", kind="version", message=message)]
     if release > release_of(server.last):
-        message = f"{server.title} {version} is newer than {server.last}, the last one read: taken to do "
-        "the same"
+        message = f"{server.title} {version} is newer than {server.last}, the last one read: taken as it"
         return [Problem(where="server", kind="assumed", severity="note", message=message)]
     return []

@@ -54,15 +54,18 @@ class ServerArgsRules(Record):
         self, version: str, architecture: str | None, model_type: str | None
     ) -> tuple[int, int, int] | None:
         """Return the triple chosen for a target; `None` where it depends on a target that is not known."""
-        lines = [line for line in self.auto if in_range(version, line.versions)]
-        if architecture is None and model_type is None and len(lines) > 1:
-            return None
-        for line in lines:
-            if not line.architectures or architecture in line.architectures:
-                return line.chosen
-            if architecture is None and model_type in line.model_types:
-                return line.chosen
-        return None
+        possible = []
+        for line in self.auto:
+            if not in_range(version, line.versions):
+                continue
+            named = architecture in line.architectures or (
+                architecture is None and model_type in line.model_types
+            )
+            if named or (architecture is None and model_type is None) or not line.architectures:
+                possible.append(line.chosen)
+            if named or not line.architectures:
+                break
+        return possible[0] if len(set(possible)) == 1 else None
 
 
 class SpeculativeConfigRules(Record):

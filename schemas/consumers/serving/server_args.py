@@ -54,7 +54,7 @@ class _Arguments:
     def resolved(self, target: ServedTarget) -> ServingFlags:
         """Apply the rules in SGLang's order."""
         algorithm = self._algorithm()
-        if algorithm in self.rules.eagle and not any(problem.kind == "refused" for problem in self.problems):
+        if algorithm in self.rules.eagle and not self._stopped():
             self._choose(target)
             self._trees()
             self._chain()
@@ -62,7 +62,7 @@ class _Arguments:
         elif algorithm is not None and algorithm not in self.rules.eagle:
             self.steps = self.topk = self.draft_tokens = None
         draft = self.values.get(DRAFT) or self.values.get("--speculative-draft-model")
-        refused = algorithm is None or any(problem.kind == "refused" for problem in self.problems)
+        refused = algorithm is None or self._stopped()
         flags = ServingFlags(
             server="sglang",
             version=self.version,
@@ -75,6 +75,9 @@ class _Arguments:
         )
         equivalent = None if refused else self._equivalent(flags)
         return flags.model_copy(update={"equivalent": equivalent, "problems": tuple(self.problems)})
+
+    def _stopped(self) -> bool:
+        return any(problem.kind in ("refused", "fails") for problem in self.problems)
 
     def _holds(self, versions: str) -> bool:
         return in_range(self.version, versions)
@@ -161,9 +164,9 @@ class _Arguments:
             name = "EAGLE"
         if name in self.rules.eagle:
             if name == "EAGLE":
-                message = "EAGLE feeds the draft the target's last state only; a draft with an fc over "
-                "several "
-                message += "layers is an EAGLE3 draft"
+                message = (
+                    "EAGLE feeds a draft the target's last state only; one with an fc over layers is EAGLE3"
+                )
                 self._say(ALGORITHM, "note", message, f"write {ALGORITHM} EAGLE3 for one")
         elif name in self.rules.others and self._holds(self.rules.others[name]):
             self._say(
@@ -201,8 +204,7 @@ class _Arguments:
             STEPS,
             "chosen",
             f"no numbers given: SGLang {self.version} chooses, for {architecture[:80]}, {STEPS} {chosen[0]} "
-            f"{TOPK} "
-            f"{chosen[1]} {DRAFT_TOKENS} {chosen[2]}",
+            f"{TOPK} {chosen[1]} {DRAFT_TOKENS} {chosen[2]}",
         )
 
     def _adaptive(self) -> bool:
@@ -233,26 +235,25 @@ class _Arguments:
         """Apply what a tree (topk above 1) needs of pages and attention backends."""
         if self.steps is not None and self.topk is None:
             compared = self._holds(self.rules.topk_is_compared)
-            what = "a missing one is compared with a number, a TypeError" if compared else "nothing fills "
-            "it in"
+            what = "it is compared with a number, a TypeError" if compared else "nothing fills it in"
             self._refuse(TOPK, f"expected {TOPK} beside {STEPS}, got none: {what}", f"add {TOPK} 1")
         pages = self._count("--page-size")
+        adjusted = self.topk == 1 and self._holds(self.rules.chain_is_steps_plus_one)
+        if self.topk is not None and self.draft_tokens is None and self.steps is not None and not adjusted:
+            self._refuse(
+                DRAFT_TOKENS,
+                f"expected {DRAFT_TOKENS} beside {TOPK} {self.topk}, got none: nothing fills it in",
+                f"add {DRAFT_TOKENS} {self.steps + 1}",
+            )
         if self.topk is None or self.topk == 1:
             return
         if pages is not None and pages > 1 and self._holds(self.rules.pages_need_topk_one):
-            message = f"expected {TOPK} {self.topk}, runs 1: SGLang {self.version} drafts chains only over "
-            "pages of "
-            message += f"{pages} tokens"
+            message = (
+                f"expected {TOPK} {self.topk}, runs 1: SGLang {self.version} drafts chains only over pages"
+            )
             self._say(TOPK, "overridden", message, "write --page-size 1 for a tree")
             self.topk = 1
             return
-        if self.draft_tokens is None:
-            self._refuse(
-                DRAFT_TOKENS,
-                f"expected {DRAFT_TOKENS} beside {TOPK} {self.topk}, got none: nothing fills it in for a "
-                "tree",
-                f"add {DRAFT_TOKENS}",
-            )
         self._backends(pages)
 
     def _backends(self, pages: int | None) -> None:
@@ -265,9 +266,12 @@ class _Arguments:
             return
         among = ", ".join(line.backends)
         if backend is None:
-            message = f"a tree over pages of {pages} tokens runs with the attention backends {among} only; "
-            "SGLang "
-            self._say("--attention-backend", "note", message + "chooses one by the machine")
+            self._say(
+                "--attention-backend",
+                "note",
+                f"a tree over pages of {pages} tokens runs with the attention backends {among} only, and "
+                "SGLang chooses one by the machine",
+            )
             return
         self._refuse(
             "--page-size",
@@ -287,10 +291,8 @@ class _Arguments:
             DRAFT_TOKENS,
             "overridden",
             f"expected {given} draft tokens, runs {runs}: with {TOPK} 1 the draft makes one token a step, a "
-            "chain, so "
-            f"SGLang {self.version} sets the number to steps + 1 = {runs} (the {self.steps} drafted and the "
-            "one that "
-            f"they continue), whatever {DRAFT_TOKENS} says; only its log tells",
+            f"chain, so SGLang {self.version} sets the number to steps + 1 = {runs} ({self.steps} drafted, "
+            f"and the token that they continue), whatever {DRAFT_TOKENS} says; only its log tells",
             f"write {STEPS} {max(given - 1, 1)} {TOPK} 1 {DRAFT_TOKENS} {max(given, 2)} for {given}, or "
             f"{DRAFT_TOKENS} {runs} to say what runs",
         )
@@ -301,10 +303,11 @@ class _Arguments:
             return
         candidates = self.topk + (self.steps - 1) * self.topk**2
         if self.draft_tokens - 1 > candidates:
-            self._refuse(
+            self._say(
                 DRAFT_TOKENS,
+                "fails",
                 f"expected at most {candidates + 1} with {STEPS} {self.steps} {TOPK} {self.topk}, got "
-                f"{self.draft_tokens}: the draft makes {candidates} candidates, and fails at the first "
+                f"{self.draft_tokens}: the tree has no more candidates, and SGLang fails at the first "
                 "request",
                 f"write {DRAFT_TOKENS} {candidates + 1}, or more steps",
             )
@@ -313,8 +316,7 @@ class _Arguments:
                 DRAFT_TOKENS,
                 "note",
                 f"{self.steps} steps are drafted, but only {self.draft_tokens - 1} tokens are kept for the "
-                "target: the "
-                "deepest steps are drafted for nothing",
+                "target: the deepest steps are drafted for nothing",
                 f"write {DRAFT_TOKENS} {self.steps + 1} or more",
             )
 
@@ -322,9 +324,7 @@ class _Arguments:
         if flags.steps is None or flags.topk is None or flags.algorithm != "EAGLE3":
             return None
         if flags.topk > 1:
-            message = f"vLLM drafts chains, not trees: {flags.steps} tokens are the nearest to {TOPK} "
-            f"{flags.topk}"
-            self._say(TOPK, "note", message)
+            self._say(TOPK, "note", f"vLLM drafts chains, no trees: {flags.steps} tokens are the nearest")
         config: dict[str, str | int] = {"method": "eagle3", "num_speculative_tokens": flags.steps}
         if flags.draft_model:
             config["model"] = flags.draft_model
