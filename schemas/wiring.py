@@ -1,8 +1,8 @@
 """A wiring: which tensors a consumer takes, in which order, for which role; always explicit.
 
 A dataset never has an order; a consumer does. The `fc` role is the draft's input, one tensor a slot, its
-order part of the trained weights; the `target` role is the state that the target's lm_head turns into the logits to
-learn from. Two wirings agree when every slot holds the same tensor, never when only the shapes do.
+order part of the trained weights; the `target` role is the state that the target's lm_head turns into the
+logits to learn from. Two wirings agree when every slot holds the same tensor, never when only shapes do.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ from schemas.record import Record
 
 ConsumerKind = Literal["trainer", "server"]
 MaskAlignment = Literal["same", "next"]
-"""Where the loss of the pair (state i, token i+1) finds its mask: `same` reads mask[i], `next` mask[i+1]."""
+"""How pair i (state i with token i+1, predicting token i+2) is masked: by mask[i], or by mask[i+1]."""
 Shifter = Literal["consumer", "producer"]
-"""Who moves tokens one to the left of states: the consumer, on stored unshifted samples, or who wrote them."""
+"""Who moves tokens one to the left of states: the consumer, on unshifted samples, or who wrote them."""
 
 
 class TargetRole(Record):

@@ -1,0 +1,220 @@
+"""Gathers what is known of a dataset, a trainer, a server and a draft, and compares each pair that is there.
+
+Reading is here, judging in `schemas.check`, `schemas.consumers` and `schemas.contract`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datagen.draft_files import read_safetensors_names
+from datagen.errors import ConfigError
+from datagen.wiring_inputs import DatasetFacts, read_card, read_dataset, read_json, read_text, shape_of
+from schemas.card import Card
+from schemas.check import (
+    Intention,
+    card_dataset,
+    dataset_server,
+    dataset_trainer,
+    mask_notes,
+    target_shape,
+    trainer_alone,
+    trainer_server,
+)
+from schemas.consumers.declared import at_version
+from schemas.consumers.own import read_user_wiring
+from schemas.consumers.resolution import Resolution, Shape
+from schemas.consumers.resolve import resolve_server, resolve_trainer
+from schemas.consumers.serving import ServingFlags, effective_flags
+from schemas.contract import contract_problems, differences, read_contract
+from schemas.problem import Problem
+from schemas.target import Target
+from schemas.wiring import Wiring
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a check is asked about; at least two of dataset, trainer (or card, or wiring file) and server."""
+
+    dataset: str | None = None
+    trainer: str | None = None
+    trainer_wiring: Path | None = None
+    card: Path | None = None
+    server: str | None = None
+    draft_config: Path | None = None
+    target_config: Path | None = None
+    server_args: str | None = None
+
+
+@dataclass
+class Report:
+    """What was found out, and every problem."""
+
+    dataset: DatasetFacts | None = None
+    card: Card | None = None
+    trained: Resolution | None = None
+    served: Resolution | None = None
+    flags: ServingFlags | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def errors(self) -> list[Problem]:
+        return [problem for problem in self.problems if problem.severity == "error"]
+
+    @property
+    def notes(self) -> list[Problem]:
+        return [problem for problem in self.problems if problem.severity == "note"]
+
+
+def check(asked: Asked) -> Report:
+    """Compare what is given.
+
+    Raises `StrataError` when something that was named cannot be read, or too little was given to compare.
+    """
+    _enough(asked)
+    report = Report(
+        dataset=read_dataset(asked.dataset) if asked.dataset else None,
+        card=read_card(asked.card) if asked.card else None,
+    )
+    draft = read_json(asked.draft_config, "a draft's config.json") if asked.draft_config else {}
+    shape, target = shape_of(report.dataset, report.card, asked.target_config)
+    report.trained = _trained(asked, report, shape)
+    if asked.server:
+        name, version = named(asked.server)
+        report.served = resolve_server(name, version, shape, draft)
+        if asked.server_args is not None:
+            report.flags = effective_flags(name, version, asked.server_args, model_type=shape.model_type)
+    report.problems = [
+        *_of_resolutions(report),
+        *_targets(report, target),
+        *_pairs(asked, report, shape, draft),
+        *(report.flags.problems if report.flags else ()),
+    ]
+    if asked.draft_config and asked.server:
+        report.problems += _contract(asked, report, draft)
+    return report
+
+
+def named(text: str) -> tuple[str, str | None]:
+    """Read `NAME[==VERSION]`.
+
+    >>> named("sglang==0.5.23"), named("vllm")
+    (('sglang', '0.5.23'), ('vllm', None))
+    """
+    name, _, version = text.partition("==")
+    return name.strip(), version.strip() or None
+
+
+def _enough(asked: Asked) -> None:
+    trainers = [text for text in (asked.trainer, asked.trainer_wiring, asked.card) if text is not None]
+    problems = []
+    if len(trainers) > 1:
+        message = f"expected one of --trainer, --trainer-wiring and --card, got {len(trainers)}"
+        problems.append(Problem(where="trainer", kind="usage", message=message))
+    sides = bool(asked.dataset) + bool(trainers) + bool(asked.server)
+    if sides < 2:
+        problems.append(
+            Problem(
+                where="check",
+                kind="usage",
+                message=f"expected two of --dataset, a trainer and --server, got {sides}",
+                repair="a trainer is --trainer NAME[==VERSION], --trainer-wiring FILE or --card FILE",
+            )
+        )
+    if asked.server_args is not None and not asked.server:
+        problems.append(
+            Problem(where="--server-args", kind="usage", message="expected --server with it, got none")
+        )
+    if problems:
+        raise ConfigError("there is nothing to compare", problems)
+
+
+def _trained(asked: Asked, report: Report, shape: Shape) -> Resolution | None:
+    if report.card is not None:
+        wiring = report.card.wiring
+        return Resolution(
+            consumer=wiring.consumer,
+            version=wiring.version,
+            wiring=wiring,
+            steps=(f"the card says {', '.join(wiring.fc)}",),
+        )
+    if asked.trainer_wiring is not None:
+        return read_user_wiring(read_text(asked.trainer_wiring, "a wiring file"), shape)
+    if asked.trainer is None:
+        return None
+    name, version = named(asked.trainer)
+    return resolve_trainer(name, version, shape, tensors=_listed(name, version, report))
+
+
+def _listed(name: str, version: str | None, report: Report) -> tuple[str, ...] | None:
+    """Return the tensors that a trainer which reads a bare list would find in the dataset, in their order."""
+    if report.dataset is None:
+        return None
+    try:
+        reading = at_version(name, version).consumer.reading
+    except (KeyError, ValueError):
+        return None  # told when it is resolved
+    return report.dataset.schema.names if reading == "list" else None
+
+
+def _of_resolutions(report: Report) -> Iterator[Problem]:
+    for who, resolution in (("trainer", report.trained), ("server", report.served)):
+        if resolution is None:
+            continue
+        for problem in resolution.problems:
+            yield problem.model_copy(update={"where": f"{who}: {problem.where}"})
+        for assumption in resolution.assumptions:
+            yield Problem(where=who, kind="assumption", severity="note", message=assumption)
+
+
+def _targets(report: Report, target: Target | None) -> Iterator[Problem]:
+    known = report.dataset.schema.target if report.dataset else report.card.target if report.card else None
+    if target is not None and known is not None:
+        yield from target_shape(known, target)
+    if report.card is not None and report.dataset is not None:
+        yield from card_dataset(report.card, report.dataset.schema)
+
+
+def _pairs(asked: Asked, report: Report, shape: Shape, draft: Mapping[str, Any]) -> Iterator[Problem]:
+    trained = report.trained.wiring if report.trained else None
+    served = report.served.wiring if report.served else None
+    if trained is not None:
+        yield from trainer_alone(trained, _intention(asked, report, shape, bool(draft)))
+        yield from mask_notes(trained)
+    if report.dataset is not None and trained is not None:
+        yield from dataset_trainer(report.dataset.schema, trained)
+    if report.dataset is not None and served is not None and trained is None:
+        yield from dataset_server(report.dataset.schema, served)
+    if trained is not None and served is not None:
+        yield from trainer_server(trained, served)
+
+
+def _intention(asked: Asked, report: Report, shape: Shape, has_draft: bool) -> Intention | None:
+    """Return what the draft is meant to be fed: as its config says, else as the trainer does by default."""
+    if has_draft and report.served is not None and report.served.wiring is not None:
+        by = f"the draft's config, as {report.served.wiring.title} reads it"
+        return Intention(fc=report.served.wiring.fc, by=by)
+    if asked.trainer is None:
+        return None
+    name, version = named(asked.trainer)
+    usual: Wiring | None = resolve_trainer(name, version, shape).wiring
+    if usual is None:
+        return None
+    return Intention(
+        fc=usual.fc, by=f"{usual.title}'s own default for {shape.n_layers} layers", certain=False
+    )
+
+
+def _contract(asked: Asked, report: Report, draft: Mapping[str, Any]) -> Iterator[Problem]:
+    contract, found = read_contract(draft)
+    yield from found
+    if report.card is not None and report.card.contract is not None:
+        yield from differences(report.card.contract, contract)
+    tensors = None
+    if asked.draft_config is not None and asked.draft_config.is_dir():
+        tensors, unread = read_safetensors_names(asked.draft_config)
+        yield from unread
+    name, version = named(asked.server or "")
+    vocabulary = report.dataset.schema.target.vocab_size if report.dataset else None
+    yield from contract_problems(contract, name, version, tensors, vocabulary)

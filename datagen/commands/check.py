@@ -1,0 +1,108 @@
+"""`strata check`: do the dataset, the trainer and the server mean the same tensors?"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from datagen.arguments import Parser
+from datagen.checking import Asked, Report, check
+from schemas.consumers.resolution import Resolution
+
+PROG = "strata check"
+DESCRIPTION = """Say, before a GPU-hour is spent, whether dataset, trainer and server mean the same tensors.
+
+Any two of the three can be compared; a draft's config says what the server will read, a card or a wiring file
+stands in for a trainer."""
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Check that dataset, trainer and server mean the same tensors, slot by slot."""
+    given = _parser().parse_args(list(arguments))
+    asked = Asked(
+        dataset=given.dataset,
+        trainer=given.trainer,
+        trainer_wiring=given.trainer_wiring,
+        card=given.card,
+        server=given.server,
+        draft_config=given.draft_config,
+        target_config=given.target_config,
+        server_args=given.server_args,
+    )
+    report = check(asked)
+    print(json.dumps(as_data(report)) if given.json else "\n".join(in_words(report)))  # noqa: T201
+    return 1 if report.errors else 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog=PROG, description=DESCRIPTION)
+    parser.add_argument("--dataset", metavar="ROOT/DATASET[@V]")
+    parser.add_argument("--trainer", metavar="NAME[==VERSION]", help="as speculators==0.4.0")
+    parser.add_argument("--trainer-wiring", type=Path, metavar="FILE", help="a wiring of your own, in TOML")
+    parser.add_argument("--card", type=Path, metavar="FILE", help="the card of a draft's checkpoint")
+    parser.add_argument("--server", metavar="NAME[==VERSION]", help="as sglang==0.5.23")
+    parser.add_argument(
+        "--draft-config",
+        type=Path,
+        metavar="FILE",
+        help="the draft's config.json, or its checkpoint's folder",
+    )
+    parser.add_argument("--target-config", type=Path, metavar="FILE", help="the target's config.json")
+    parser.add_argument(
+        "--server-args", metavar="ARGS", help="the command line that the server is started with"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def as_data(report: Report) -> dict[str, object]:
+    """Return the report as JSON types."""
+    return {
+        "ok": not report.errors,
+        "dataset": report.dataset.reference if report.dataset else None,
+        "dataset_version": report.dataset.version.number if report.dataset else None,
+        "schema_fingerprint": report.dataset.schema.fingerprint if report.dataset else None,
+        "trainer": report.trained.model_dump(mode="json") if report.trained else None,
+        "server": report.served.model_dump(mode="json") if report.served else None,
+        "server_flags": report.flags.model_dump(mode="json") if report.flags else None,
+        "problems": [problem.model_dump(mode="json") for problem in report.problems],
+    }
+
+
+def in_words(report: Report) -> Iterator[str]:
+    """Yield what a person reads: what each side means, the verdict, then problems and notes."""
+    if report.dataset is not None:
+        schema = report.dataset.schema
+        target = f"{schema.target.model_id}, {schema.target.n_layers} layers"
+        yield f"dataset  {report.dataset.reference}: {', '.join(schema.names)} ({target})"
+    if report.trained is not None:
+        yield from _resolution("trainer", report.trained)
+    if report.served is not None:
+        yield from _resolution("server", report.served)
+    if report.flags is not None:
+        yield f"flags    {report.flags}"
+        if report.flags.equivalent:
+            yield f"           elsewhere: {report.flags.equivalent}"
+    yield ""
+    count = len(report.errors)
+    yield "they mean the same tensors" if not count else f"{count} problem{'s' if count > 1 else ''}"
+    for problem in report.errors:
+        yield f"  {problem.where}: {problem.message}"
+        if problem.repair:
+            yield f"      repair: {problem.repair}"
+    for problem in report.notes:
+        yield f"  note: {problem}"
+
+
+def _resolution(who: str, resolution: Resolution) -> Iterator[str]:
+    title = resolution.consumer + (f"=={resolution.version}" if resolution.version else "")
+    wiring = resolution.wiring
+    if wiring is None:
+        yield f"{who:<8} {title}: what it takes is not known"
+    else:
+        target = ""
+        if wiring.target is not None:
+            treatment = "which it norms" if wiring.target.applies_norm else "as it is"
+            target = f"; target {wiring.target.tensor}, {treatment}"
+        yield f"{who:<8} {title}: input {', '.join(wiring.fc)}{target}"
+    for step in resolution.steps:
+        yield f"           {step}"

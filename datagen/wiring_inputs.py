@@ -1,0 +1,96 @@
+"""What a check of wirings reads: the configs of draft and target, a card, a wiring file, a schema."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datagen.errors import ConfigError
+from datagen.plan import target_of_config
+from datagen.store.dataset import Dataset
+from datagen.store.opening import open_door
+from schemas.card import Card
+from schemas.consumers.resolve import Shape
+from schemas.problem import Problem
+from schemas.records import VersionRecord
+from schemas.reference import parse_reference
+from schemas.schema import Schema
+from schemas.target import Target
+
+MAX_CONFIG_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What a check knows of a dataset."""
+
+    reference: str
+    schema: Schema
+    version: VersionRecord
+
+
+def read_dataset(text: str) -> DatasetFacts:
+    """Read the schema of `ROOT/DATASET[@VERSION]`; raises `NotFoundError` when it is not there."""
+    reference = parse_reference(text)
+    snapshot = Dataset.open(open_door(reference.root), reference.dataset).snapshot(reference.version)
+    return DatasetFacts(str(reference), snapshot.schema, snapshot.version)
+
+
+def read_json(file: Path, what: str) -> Mapping[str, Any]:
+    """Read a JSON object from a file, or from `config.json` in a folder.
+
+    Raises `ConfigError` that says what the file is instead.
+    """
+    path = file / "config.json" if file.is_dir() else file
+    try:
+        size = path.stat().st_size
+        if size > MAX_CONFIG_BYTES:
+            raise ConfigError(f"{path}: expected {what}, got {size:,} bytes: too large for one")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: expected {what}, got no such file") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: expected {what}, got: {str(error)[:200]}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected {what}, a JSON object, got {type(content).__name__}")
+    return content
+
+
+def read_text(file: Path, what: str) -> str:
+    """Read a text file; raises `ConfigError` that says what it is instead."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: expected {what}, got: {error}") from error
+
+
+def read_card(file: Path) -> Card:
+    """Read a card; raises `RecordError` with every problem."""
+    try:
+        return Card.from_json(file.read_bytes(), str(file))
+    except OSError as error:
+        raise ConfigError(f"{file}: expected a card, got: {error}") from error
+
+
+def shape_of(
+    dataset: DatasetFacts | None, card: Card | None, target_config: Path | None
+) -> tuple[Shape, Target | None]:
+    """Return the target's shape, from its config where one is given, else from the card or the dataset.
+
+    Raises `ConfigError` when none of the three is there.
+    """
+    if target_config is not None:
+        path = target_config / "config.json" if target_config.is_dir() else target_config
+        target = target_of_config(path)
+        return Shape(model_type=target.model_type, n_layers=target.n_layers), target
+    known = dataset.schema.target if dataset else card.target if card else None
+    if known is None:
+        problem = Problem(
+            where="--target-config",
+            kind="missing",
+            message="expected the target's config.json, got none",
+            repair="a dataset or a card says which target it is; without either the config must",
+        )
+        raise ConfigError("the target's depth and architecture are not known", [problem])
+    return Shape(model_type=known.model_type, n_layers=known.n_layers), None
