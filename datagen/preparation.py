@@ -111,6 +111,8 @@ def _template(config: RunConfig) -> ChatTemplate | None:
     tokenizer = load_tokenizer(
         engine.model, revision=engine.revision, trust_remote_code=engine.trust_remote_code
     )
+    if not tokenizer.chat_template:
+        return None  # prompts that are tokens already need none; messages are refused where they come up
     return ChatTemplate(tokenizer, config.prompts.template_options)
 
 

@@ -102,7 +102,7 @@ class _Renderer:
                 where=item.source,
                 kind="template",
                 message="expected input_ids and loss_mask, got messages, and no chat template to render them",
-                repair="name a tokenizer that has one",
+                repair="give tokens, or a model whose folder holds a chat_template.jinja",
             )
             raise PromptError("the prompts cannot be rendered", [problem])
         messages = trimmed(item.messages or (), self._settings.system_prompt, self._stats)

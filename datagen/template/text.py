@@ -39,7 +39,12 @@ class TextRenderer:
         try:
             template: str = tokenizer.get_chat_template()
         except ValueError as error:
-            problem = Problem(where="chat_template", kind="missing", message=str(error))
+            problem = Problem(
+                where="chat_template",
+                kind="missing",
+                message="expected a chat template beside the tokenizer, got none that can be chosen",
+                repair="put a chat_template.jinja there, or give prompts as input_ids and loss_mask",
+            )
             raise TemplateError("the tokenizer has no chat template", [problem]) from error
         self.marks_answers = GENERATION.search(template) is not None
         """Whether the template says itself, by `{% generation %}`, what the assistant generates."""

@@ -1,35 +1,37 @@
-"""What is known before a model is loaded, and that all that is wrong is told at once."""
+"""What is known before a model is loaded."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from datagen import preparation
+from datagen.config import RunConfig
 from datagen.errors import ConfigError
 from datagen.preparation import prepare
+from schemas.target import Target
 from tests.datagen.run_builders import synthetic_config, write_prompts
 
-MODEL = Path(__file__).parents[2] / "data" / "models" / "smollm2-135m-instruct"
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    """A run of a base model: its tokenizer has no chat template."""
+    write_prompts(tmp_path / "prompts.jsonl", [4, 8])
+    target: Target = preparation.read_target(synthetic_config(tmp_path).engine)  # type: ignore[attr-defined]
+    monkeypatch.setattr("datagen.preparation.read_target", lambda engine: target)
+    monkeypatch.setattr("datagen.preparation.engine_version", lambda engine: "1")
+    monkeypatch.setattr("datagen.preparation.longest_sample", lambda engine: None)
+    monkeypatch.setattr(
+        "datagen.preparation.load_tokenizer", lambda *_, **__: SimpleNamespace(chat_template=None)
+    )
+    return synthetic_config(tmp_path, engine__name="hf", engine__model="base-model")
 
 
-def test_prompts_target_and_schema_come_together(tmp_path: Path) -> None:
-    write_prompts(tmp_path / "prompts.jsonl", [4, 5, 6])
-    prepared = prepare(synthetic_config(tmp_path), "run")
-    assert prepared.n_tokens == 15
-    assert prepared.schema.target == prepared.target
-    assert prepared.provenance.engine == "synthetic"
-    assert not (tmp_path / "data").exists()
+def test_a_model_without_a_chat_template_takes_prompts_that_are_tokens(config: RunConfig) -> None:
+    assert [prompt.n_tokens for prompt in prepare(config, "run").prompts] == [4, 8]
 
 
-def test_samples_beyond_the_models_positions_are_refused_before_it_is_loaded(tmp_path: Path) -> None:
-    write_prompts(tmp_path / "prompts.jsonl", [4])
-    changes = {
-        "engine__name": "hf",
-        "engine__model": str(MODEL),
-        "prompts__max_tokens": 9000,
-        "tensors__names": "embed,layer30",
-    }
-    with pytest.raises(ConfigError) as caught:
-        prepare(synthetic_config(tmp_path, **changes), "run")
-    told = str(caught.value)
-    assert "prompts.max_tokens: expected at most the 8192 positions of the model, got 9000" in told
-    assert "layer30: expected a layer between 1 and 29" in told
+def test_and_refuses_messages_by_name(config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"messages": [{"role": "user", "content": "hello"}]}\n')
+    with pytest.raises(ConfigError, match="no chat template to render them"):
+        prepare(config, "run")
