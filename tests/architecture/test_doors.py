@@ -31,7 +31,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic": ("datagen.config", "datagen.engines.settings", "datagen.prompts.settings", "schemas"),
     "pydantic_settings": ("datagen.config",),
     "ray": ("datagen.fleet", "datagen.worker"),
-    "rich": ("datagen.commands", "datagen.progress"),
+    "rich": ("datagen.commands", "datagen.progress", "datagen.printing"),
     "torch": ("datagen.engines",),
     "transformers": ("datagen.engines", "datagen.template.text", "datagen.template.tokenizer"),
     "zarr": ("datagen.store.bfloat16",),
