@@ -37,7 +37,9 @@ class IdRule(Record):
     """Whether boundary 0 can be captured there, or the versions in which it can."""
     final: bool | str = False
     """Whether boundary L can be captured there, before the final norm, or the versions in which it can."""
-    why_not: str | None = None
+    embed_why: str | None = None
+    final_why: str | None = None
+    """Why the one or the other cannot be captured, where it cannot."""
     default: tuple[str, ...] | None = None
     """The default of these models, where it is not that of the consumer."""
     never: str | None = None

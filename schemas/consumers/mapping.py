@@ -10,10 +10,16 @@ from schemas.consumers.rules import RULES, formula
 
 
 class Held(NamedTuple):
-    """The id rule that holds, and the release of who captures by it."""
+    """The id rule that holds, and who captures by it, at which release."""
 
     rule: IdRule
+    captor: Declared
     release: str
+
+    @property
+    def who(self) -> str:
+        """Who captures, as a person says it."""
+        return f"{self.captor.title} {self.release}" if self.captor.versions else self.captor.title
 
 
 def rule_of(way: Way, found: AtVersion, shape: Shape, engine: str | None = None) -> Held | None:
@@ -38,7 +44,7 @@ def rule_of(way: Way, found: AtVersion, shape: Shape, engine: str | None = None)
         way.wrong(
             "architecture", "architecture", f"{consumer.title} {release} on {shape.model_type}: {rule.never}"
         )
-    return Held(rule, release)
+    return Held(rule, consumer, release)
 
 
 def _captor(way: Way, found: AtVersion, engine: str | None) -> AtVersion | None:
@@ -93,7 +99,7 @@ def boundaries_of(
             way.wrong("ids", "ids", f"expected ids from {low} up for {consumer.title}, got {list(ids)}")
         if consumer.distinct and len(set(ids)) != len(ids):
             way.wrong("ids", "ids", f"expected each id once for {consumer.title}, got {list(ids)}")
-    _check(way, consumer, held, n_layers, boundaries)
+    _check(way, held, n_layers, boundaries)
     return None if way.lost else _ordered(way, consumer, boundaries)
 
 
@@ -130,7 +136,7 @@ def _no_rule(way: Way, consumer: Declared, shape: Shape, release: str) -> None:
     versions = [rule.versions for rule in consumer.ids if shape.model_type in rule.models]
     if versions:
         message = f"expected a version of {consumer.title} that captures from {shape.model_type} "
-        message += f"({', '.join(versions)}), got {release}"
+        message += f"({' or '.join(versions)}), got {release}"
         way.wrong("architecture", "architecture", message, "use such a version")
         return
     way.wrong(
@@ -141,20 +147,19 @@ def _no_rule(way: Way, consumer: Declared, shape: Shape, release: str) -> None:
     )
 
 
-def _check(way: Way, consumer: Declared, held: Held, n_layers: int, boundaries: Sequence[int]) -> None:
+def _check(way: Way, held: Held, n_layers: int, boundaries: Sequence[int]) -> None:
     outside = [b for b in boundaries if not 0 <= b <= n_layers]
     if outside:
-        message = f"expected boundaries from 0 to {n_layers}, got {outside}: nothing is captured there"
+        message = f"expected boundaries from 0 to {n_layers}, got {outside}: no layer reads that"
         way.wrong("ids", "boundary", message)
     places: tuple[tuple[int, Literal["embed", "final"]], ...] = ((0, "embed"), (n_layers, "final"))
     for boundary, place in places:
         if boundary in boundaries and not held.rule.can(place, held.release):
             said = held.rule.embed if place == "embed" else held.rule.final
+            why = held.rule.embed_why if place == "embed" else held.rule.final_why
             since = f" (it can in {said})" if isinstance(said, str) else ""
-            why = f": {held.rule.why_not}" if held.rule.why_not else ""
-            message = (
-                f"{place} cannot be captured by {consumer.title} at {held.release} on this model{since}{why}"
-            )
+            message = f"{place} cannot be captured by {held.who} on this model{since}"
+            message += f": {why}" if why else ""
             way.wrong("ids", "boundary", message)
 
 

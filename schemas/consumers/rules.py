@@ -68,7 +68,7 @@ def ids_for(rule: RuleName, boundaries: Sequence[int], n_layers: int) -> tuple[i
 
 
 def candidates(rule: RuleName, boundaries: Sequence[int], n_layers: int) -> Iterator[tuple[int, ...]]:
-    """Yield each list of ids that a rule turns into these boundaries, in order; `embed` may need the id -1."""
+    """Yield each list of ids that a rule turns into these boundaries, in order; `embed` may need id -1."""
     for shift in (0, 1):
         ids = tuple(boundary - shift for boundary in boundaries)
         if RULES[rule](ids, n_layers).boundaries == tuple(boundaries):

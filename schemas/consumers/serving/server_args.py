@@ -238,6 +238,12 @@ class _Arguments:
             what = "it is compared with a number, a TypeError" if compared else "nothing fills it in"
             self._refuse(TOPK, f"expected {TOPK} beside {STEPS}, got none: {what}", f"add {TOPK} 1")
         pages = self._count("--page-size")
+        if self.topk not in (None, 1) and (pages or 1) > 1 and self._holds(self.rules.pages_need_topk_one):
+            message = (
+                f"expected {TOPK} {self.topk}, runs 1: SGLang {self.version} drafts chains only over pages"
+            )
+            self._say(TOPK, "overridden", message, "write --page-size 1 for a tree")
+            self.topk = 1
         adjusted = self.topk == 1 and self._holds(self.rules.chain_is_steps_plus_one)
         if self.topk is not None and self.draft_tokens is None and self.steps is not None and not adjusted:
             self._refuse(
@@ -246,13 +252,6 @@ class _Arguments:
                 f"add {DRAFT_TOKENS} {self.steps + 1}",
             )
         if self.topk is None or self.topk == 1:
-            return
-        if pages is not None and pages > 1 and self._holds(self.rules.pages_need_topk_one):
-            message = (
-                f"expected {TOPK} {self.topk}, runs 1: SGLang {self.version} drafts chains only over pages"
-            )
-            self._say(TOPK, "overridden", message, "write --page-size 1 for a tree")
-            self.topk = 1
             return
         self._backends(pages)
 
