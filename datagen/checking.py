@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from datagen.cards import read_card
 from datagen.draft_files import read_safetensors_names
 from datagen.errors import ConfigError
-from datagen.wiring_inputs import DatasetFacts, read_card, read_dataset, read_json, read_text, shape_of
-from schemas.card import Card
+from datagen.wiring_inputs import DatasetFacts, read_dataset, read_json, read_text, shape_of
+from schemas.boundary import FINAL_NORMED
+from schemas.card import Card, DatasetVersion
 from schemas.check import (
     Intention,
     card_dataset,
+    card_trainer,
     dataset_server,
     dataset_trainer,
     mask_notes,
@@ -27,15 +30,20 @@ from schemas.consumers.own import read_user_wiring
 from schemas.consumers.resolution import Resolution, Shape
 from schemas.consumers.resolve import resolve_server, resolve_trainer
 from schemas.consumers.serving import ServingFlags, effective_flags
-from schemas.contract import contract_problems, differences, read_contract
+from schemas.consumers.write import what_to_write
+from schemas.contract import DraftContract, contract_problems, differences, read_contract
 from schemas.problem import Problem
+from schemas.reference import parse_reference
 from schemas.target import Target
 from schemas.wiring import Wiring
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a check is asked about; at least two of dataset, trainer (or card, or wiring file) and server."""
+    """What a check is asked about; at least two of dataset, trainer (or wiring file), card and server.
+
+    A card stands in for a trainer; beside one it says what that trainer is meant to take.
+    """
 
     dataset: str | None = None
     trainer: str | None = None
@@ -56,6 +64,7 @@ class Report:
     trained: Resolution | None = None
     served: Resolution | None = None
     flags: ServingFlags | None = None
+    contract: DraftContract | None = None
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -91,9 +100,29 @@ def check(asked: Asked) -> Report:
         *_pairs(asked, report, shape, draft),
         *(report.flags.problems if report.flags else ()),
     ]
-    if asked.draft_config and asked.server:
-        report.problems += _contract(asked, report, draft)
+    if asked.draft_config:
+        report.contract, found = read_contract(draft)
+        report.problems += [*found, *_contract(asked, report, report.contract)]
     return report
+
+
+def card_of(report: Report) -> Card:
+    """Return the card of what was compared: a trainer's wiring on a dataset, and the draft's contract.
+
+    Raises `ConfigError` when there is no dataset or no trainer, or something was wrong with them.
+    """
+    if report.dataset is None or report.trained is None or report.trained.wiring is None or report.errors:
+        got = f"{len(report.errors)} problems" if report.errors else "too little to write one of"
+        raise ConfigError(f"expected a dataset and a trainer that mean the same for a card, got {got}")
+    schema, version = report.dataset.schema, report.dataset.version
+    made_of = DatasetVersion(
+        dataset_id=version.dataset_id,
+        name=parse_reference(report.dataset.reference).dataset,
+        version=version.number,
+        schema_fingerprint=schema.fingerprint,
+    )
+    wiring = report.trained.wiring
+    return Card(target=schema.target, wiring=wiring, contract=report.contract, dataset=made_of)
 
 
 def named(text: str) -> tuple[str, str | None]:
@@ -107,19 +136,19 @@ def named(text: str) -> tuple[str, str | None]:
 
 
 def _enough(asked: Asked) -> None:
-    trainers = [text for text in (asked.trainer, asked.trainer_wiring, asked.card) if text is not None]
     problems = []
-    if len(trainers) > 1:
-        message = f"expected one of --trainer, --trainer-wiring and --card, got {len(trainers)}"
+    if asked.trainer is not None and asked.trainer_wiring is not None:
+        message = "expected one of --trainer and --trainer-wiring, got both"
         problems.append(Problem(where="trainer", kind="usage", message=message))
-    sides = bool(asked.dataset) + bool(trainers) + bool(asked.server)
+    has_trainer = asked.trainer is not None or asked.trainer_wiring is not None
+    sides = bool(asked.dataset) + has_trainer + bool(asked.card) + bool(asked.server)
     if sides < 2:
         problems.append(
             Problem(
                 where="check",
                 kind="usage",
-                message=f"expected two of --dataset, a trainer and --server, got {sides}",
-                repair="a trainer is --trainer NAME[==VERSION], --trainer-wiring FILE or --card FILE",
+                message=f"expected two of --dataset, a trainer, --card and --server, got {sides}",
+                repair="a trainer is --trainer NAME[==VERSION] or --trainer-wiring FILE",
             )
         )
     if asked.server_args is not None and not asked.server:
@@ -131,7 +160,7 @@ def _enough(asked: Asked) -> None:
 
 
 def _trained(asked: Asked, report: Report, shape: Shape) -> Resolution | None:
-    if report.card is not None:
+    if report.card is not None and asked.trainer is None and asked.trainer_wiring is None:
         wiring = report.card.wiring
         return Resolution(
             consumer=wiring.consumer,
@@ -179,19 +208,41 @@ def _targets(report: Report, target: Target | None) -> Iterator[Problem]:
 def _pairs(asked: Asked, report: Report, shape: Shape, draft: Mapping[str, Any]) -> Iterator[Problem]:
     trained = report.trained.wiring if report.trained else None
     served = report.served.wiring if report.served else None
+    schema = report.dataset.schema if report.dataset else None
     if trained is not None:
-        yield from trainer_alone(trained, _intention(asked, report, shape, bool(draft)))
+        yield from trainer_alone(trained, _intention(asked, report, shape, bool(draft)), schema)
         yield from mask_notes(trained)
-    if report.dataset is not None and trained is not None:
-        yield from dataset_trainer(report.dataset.schema, trained)
-    if report.dataset is not None and served is not None and trained is None:
-        yield from dataset_server(report.dataset.schema, served)
-    if trained is not None and served is not None:
-        yield from trainer_server(trained, served)
+    if report.card is not None and trained is not None:
+        yield from card_trainer(report.card, trained)
+    if schema is not None and trained is not None:
+        yield from dataset_trainer(schema, trained)
+    if schema is not None and served is not None and trained is None:
+        yield from dataset_server(schema, served)
+    weights = report.card.wiring if report.card is not None else trained
+    if weights is not None and served is not None:
+        yield from trainer_server(weights, served, _how_to_serve(asked, weights, shape))
+
+
+def _how_to_serve(asked: Asked, trained: Wiring, shape: Shape) -> str | None:
+    """Return what to write so that the server feeds what was trained on, or why it cannot."""
+    if asked.server is None or FINAL_NORMED in trained.fc or trained.n_layers != shape.n_layers:
+        return None
+    written = what_to_write(*named(asked.server), shape, trained.boundaries)
+    title, wanted = asked.server.strip(), ", ".join(trained.fc)
+    errors = [problem for problem in written.problems if problem.severity == "error"]
+    if errors:
+        return f"{title} cannot feed {wanted} ({errors[0].where}: {errors[0].message})"
+    snippet = f"write {written.snippet} in {written.where}" if written.snippet else written.where
+    return f"{snippet}, and {title} feeds {wanted}"
 
 
 def _intention(asked: Asked, report: Report, shape: Shape, has_draft: bool) -> Intention | None:
-    """Return what the draft is meant to be fed: as its config says, else as the trainer does by default."""
+    """Return what the draft is meant to be fed: as its config says, else as the trainer does by default.
+
+    A card says it itself, and is compared with both.
+    """
+    if report.card is not None:
+        return None
     if has_draft and report.served is not None and report.served.wiring is not None:
         by = f"the draft's config, as {report.served.wiring.title} reads it"
         return Intention(fc=report.served.wiring.fc, by=by)
@@ -206,15 +257,15 @@ def _intention(asked: Asked, report: Report, shape: Shape, has_draft: bool) -> I
     )
 
 
-def _contract(asked: Asked, report: Report, draft: Mapping[str, Any]) -> Iterator[Problem]:
-    contract, found = read_contract(draft)
-    yield from found
+def _contract(asked: Asked, report: Report, contract: DraftContract) -> Iterator[Problem]:
     if report.card is not None and report.card.contract is not None:
         yield from differences(report.card.contract, contract)
+    if asked.server is None:
+        return
     tensors = None
     if asked.draft_config is not None and asked.draft_config.is_dir():
         tensors, unread = read_safetensors_names(asked.draft_config)
         yield from unread
-    name, version = named(asked.server or "")
+    name, version = named(asked.server)
     vocabulary = report.dataset.schema.target.vocab_size if report.dataset else None
     yield from contract_problems(contract, name, version, tensors, vocabulary)

@@ -3,6 +3,15 @@
 from rich.console import Console
 
 
+def printable(text: str) -> str:
+    """Return text that UTF-8 can write: what it has no bytes for, as half a surrogate pair, is escaped.
+
+    >>> printable("a\\ud800")
+    'a\\\\ud800'
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 class PlainConsole(Console):
     """A console of results: no colours of its own choice, no folding, at least `width` columns wide."""
 

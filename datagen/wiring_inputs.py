@@ -1,4 +1,4 @@
-"""What a check of wirings reads: the configs of draft and target, a card, a wiring file, a schema."""
+"""What a check of wirings reads: the configs of draft and target, a wiring file, a schema."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from datagen.plan import target_of_config
 from datagen.store.dataset import Dataset
 from datagen.store.opening import open_door
 from schemas.card import Card
-from schemas.consumers.resolve import Shape
+from schemas.consumers.resolution import Shape, short
 from schemas.problem import Problem
 from schemas.records import VersionRecord
 from schemas.reference import parse_reference
@@ -19,6 +19,7 @@ from schemas.schema import Schema
 from schemas.target import Target
 
 MAX_CONFIG_BYTES = 8 << 20
+MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -60,17 +61,12 @@ def read_json(file: Path, what: str) -> Mapping[str, Any]:
 def read_text(file: Path, what: str) -> str:
     """Read a text file; raises `ConfigError` that says what it is instead."""
     try:
+        size = file.stat().st_size
+        if size > MAX_CONFIG_BYTES:
+            raise ConfigError(f"{file}: expected {what}, got {size:,} bytes: too large for one")
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: expected {what}, got: {error}") from error
-
-
-def read_card(file: Path) -> Card:
-    """Read a card; raises `RecordError` with every problem."""
-    try:
-        return Card.from_json(file.read_bytes(), str(file))
-    except OSError as error:
-        raise ConfigError(f"{file}: expected a card, got: {error}") from error
 
 
 def shape_of(
@@ -82,6 +78,7 @@ def shape_of(
     """
     if target_config is not None:
         path = target_config / "config.json" if target_config.is_dir() else target_config
+        _check_target_config(read_json(path, "the target's config.json"), path)
         target = target_of_config(path)
         return Shape(model_type=target.model_type, n_layers=target.n_layers), target
     known = dataset.schema.target if dataset else card.target if card else None
@@ -94,3 +91,43 @@ def shape_of(
         )
         raise ConfigError("the target's depth and architecture are not known", [problem])
     return Shape(model_type=known.model_type, n_layers=known.n_layers), None
+
+
+def _check_target_config(content: Mapping[str, Any], path: Path) -> None:
+    """Raise `ConfigError` with everything that is of another type than a model's shape can be read from."""
+    text = content.get("text_config", {})
+    body = text if isinstance(text, Mapping) and "text_config" in content else content
+    names = content.get("architectures")
+    is_named = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    n_layers = body.get("num_hidden_layers")
+    found = (
+        ("text_config", "an object", text, isinstance(text, Mapping)),
+        ("architectures", "a list of names", names, is_named or names is None),
+        (
+            "model_type",
+            "a name",
+            content.get("model_type", ""),
+            isinstance(content.get("model_type", ""), str),
+        ),
+        *(
+            (
+                name,
+                "a whole number",
+                body.get(name),
+                isinstance(body.get(name), int) and body[name] is not True,
+            )
+            for name in ("num_hidden_layers", "hidden_size", "vocab_size")
+        ),
+        ("num_hidden_layers", f"at most {MAX_LAYERS}", n_layers, _at_most(n_layers, MAX_LAYERS)),
+    )
+    problems = [
+        Problem(where=f"{path}: {name}", kind="config", message=f"expected {expected}, got {short(value)}")
+        for name, expected, value, is_right in found
+        if not is_right
+    ]
+    if problems:
+        raise ConfigError("the model's shape is not in its config.json", problems)
+
+
+def _at_most(value: object, limit: int) -> bool:
+    return not isinstance(value, int) or value <= limit

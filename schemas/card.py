@@ -5,9 +5,9 @@ and mask, under which draft contract, from which version of which dataset. A che
 trainer.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from schemas.contract import DraftContract
 from schemas.record import Record
@@ -28,10 +28,21 @@ class DatasetVersion(Record):
 
 
 class Card(Record):
-    """What a draft's weights were, or are to be, trained on."""
+    """What a draft's weights were, or are to be, trained on: the wiring is a trainer's, with its target."""
 
     format: Literal["strata.card.v1"] = "strata.card.v1"
     target: Target
     wiring: Wiring
     contract: DraftContract | None = None
     dataset: DatasetVersion | None = None
+
+    @model_validator(mode="after")
+    def _is_of_one_target(self) -> Self:
+        if self.wiring.n_layers != self.target.n_layers:
+            raise ValueError(
+                f"wiring.n_layers: expected {self.target.n_layers} as the target's, "
+                f"got {self.wiring.n_layers}"
+            )
+        if self.wiring.kind != "trainer" or self.wiring.target is None:
+            raise ValueError("wiring: expected a trainer's, with a target, got one without")
+        return self

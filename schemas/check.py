@@ -12,7 +12,15 @@ from schemas.provenance import identity_differences
 from schemas.record import Record
 from schemas.schema import Schema
 from schemas.target import Target
-from schemas.wiring import Wiring, difference_notes, slot_problems, target_problems
+from schemas.wiring import (
+    Wiring,
+    difference_notes,
+    expected_target,
+    shift_differences,
+    slot_problems,
+    target_differences,
+    target_problems,
+)
 
 
 class Intention(Record):
@@ -62,34 +70,76 @@ def dataset_server(schema: Schema, server: Wiring) -> Iterator[Problem]:
             )
 
 
-def trainer_alone(trainer: Wiring, intended: Intention | None = None) -> Iterator[Problem]:
-    """Yield what is wrong with a trainer's wiring by itself, and against what the draft is meant to take."""
-    yield from target_problems(trainer)
+def trainer_alone(
+    trainer: Wiring, intended: Intention | None = None, schema: Schema | None = None
+) -> Iterator[Problem]:
+    """Yield what is wrong with a trainer's wiring by itself, and against what the draft is meant to take.
+
+    A `schema` is that of the dataset it reads, which the repair of a wrong target goes by.
+    """
+    for problem in target_problems(trainer):
+        yield problem.model_copy(update={"repair": _target_repair(trainer, schema, problem.repair)})
     if intended is None:
         return
     repair = f"feed {trainer.title} {', '.join(intended.fc)} as the input, in this order"
     if trainer.target is not None:
-        repair += f", and {FINAL if trainer.target.applies_norm else FINAL_NORMED} as the target"
+        repair += f", and {expected_target(trainer.target)} as the target"
     severity = "error" if intended.certain else "note"
     for problem in slot_problems(intended.fc, trainer.fc, intended.by, f"what {trainer.title} takes"):
         yield problem.model_copy(update={"severity": severity, "repair": repair})
 
 
-def trainer_server(trainer: Wiring, server: Wiring) -> Iterator[Problem]:
-    """Yield every slot in which weights were trained on another tensor than they will be served."""
+def _target_repair(trainer: Wiring, schema: Schema | None, otherwise: str | None) -> str | None:
+    if schema is None or trainer.target is None:
+        return otherwise
+    name = expected_target(trainer.target)
+    if name in schema.names:
+        return f"feed {name}, which the dataset has, as the target"
+    return f"feed {name} as the target; the dataset has none: {_how_to_get(name, schema)}"
+
+
+def trainer_server(trainer: Wiring, server: Wiring, how: str | None = None) -> Iterator[Problem]:
+    """Yield every slot in which weights were trained on another tensor than they will be served.
+
+    `how` says what to write so that the server feeds what was trained on, or why it cannot.
+    """
     by, served = f"the weights were trained on it by {trainer.title}", f"what {server.title} will feed"
-    repair = (
+    how = how or (
         f"write layer ids in the draft's config so that {server.title} feeds {', '.join(trainer.fc)} "
-        f"(`strata wire` says which), or train on {', '.join(server.fc)}"
+        "(`strata wire` says which)"
     )
+    repair = f"{how}; or train on {', '.join(server.fc)}"
+    if trainer.n_layers != server.n_layers:
+        yield _other_depth(trainer.n_layers, f"as {trainer.title} was trained on", server)
     for problem in slot_problems(trainer.fc, server.fc, by, served):
         yield problem.model_copy(update={"where": f"served {problem.where}", "repair": repair})
     yield from difference_notes(trainer, server)
 
 
+def card_trainer(card: Card, trainer: Wiring) -> Iterator[Problem]:
+    """Yield where a trainer takes something else than what a card says that the draft is trained on."""
+    meant, got_by = card.wiring, f"what {trainer.title} takes"
+    by = "as the card says"
+    if trainer.n_layers != meant.n_layers:
+        yield _other_depth(meant.n_layers, by, trainer)
+    repair = f"feed {trainer.title} {', '.join(meant.fc)} as the input, in this order"
+    for problem in slot_problems(meant.fc, trainer.fc, by, got_by):
+        yield problem.model_copy(update={"repair": repair})
+    yield from target_differences(meant, trainer, by, got_by)
+    yield from shift_differences(meant, trainer, by, got_by)
+    yield from difference_notes(meant, trainer)
+
+
 def card_dataset(card: Card, schema: Schema) -> Iterator[Problem]:
     """Yield where a card speaks of another target than a dataset's: two models may share depth and width."""
-    yield from identity_differences("target", schema.target.identity(), card.target.identity())
+    for problem in identity_differences("target", schema.target.identity(), card.target.identity()):
+        yield problem.model_copy(
+            update={
+                "message": f"{problem.message}: the card is of {card.target.model_id}, the dataset of "
+                f"{schema.target.model_id}",
+                "repair": "use a dataset of the card's target; equal shapes are no reason to go on",
+            }
+        )
     if card.dataset is not None and card.dataset.schema_fingerprint != schema.fingerprint:
         yield Problem(
             where="dataset",
@@ -133,18 +183,23 @@ def target_shape(target: Target, given: Target) -> Iterator[Problem]:
             yield Problem(
                 where=f"target.{what}",
                 kind="target",
-                message=f"expected {mine} as in the dataset, got {theirs} in the target's config",
+                message=f"expected {mine} ({target.model_id}), got {theirs} in the target's config",
+                repair="give the config of the model that the states are of",
             )
 
 
 def _depth(target: Target, wiring: Wiring) -> Iterator[Problem]:
     if target.n_layers != wiring.n_layers:
-        yield Problem(
-            where="target.n_layers",
-            kind="target",
-            message=f"expected {target.n_layers} layers as in the dataset, got {wiring.n_layers} "
-            f"for {wiring.title}",
-        )
+        yield _other_depth(target.n_layers, "as in the dataset", wiring)
+
+
+def _other_depth(n_layers: int, by: str, wiring: Wiring) -> Problem:
+    return Problem(
+        where="target.n_layers",
+        kind="target",
+        message=f"expected {n_layers} layers {by}, got {wiring.n_layers} for {wiring.title}",
+        repair="compare wirings of the same target",
+    )
 
 
 def _how_to_get(name: str, schema: Schema) -> str:

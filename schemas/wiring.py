@@ -6,11 +6,12 @@ logits to learn from. Two wirings agree when every slot holds the same tensor, n
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from schemas.boundary import FINAL, FINAL_NORMED, NormState, place_of
+from schemas.boundary import EMBED, FINAL, FINAL_NORMED, NormState, place_of
 from schemas.problem import Problem
 from schemas.record import Record
 
@@ -86,7 +87,7 @@ def target_problems(wiring: Wiring) -> Iterator[Problem]:
     role = wiring.target
     if role is None:
         return
-    expected = FINAL if role.applies_norm else FINAL_NORMED
+    expected = expected_target(role)
     if role.tensor == expected:
         return
     treatment = (
@@ -95,9 +96,10 @@ def target_problems(wiring: Wiring) -> Iterator[Problem]:
         else f"{wiring.title} feeds it to the lm_head without a norm"
     )
     what = {
+        EMBED: "the embedding, which no layer has seen",
         FINAL: "the last state without its norm: logits of states that were never normed",
         FINAL_NORMED: "a state that is normed already: it is normed twice",
-    }.get(role.tensor, f"the state after layer {role.tensor.removeprefix('layer')}, not the last one")
+    }.get(role.tensor, _early(role.tensor, wiring.n_layers))
     yield Problem(
         where="target",
         kind="target",
@@ -106,43 +108,117 @@ def target_problems(wiring: Wiring) -> Iterator[Problem]:
     )
 
 
+def expected_target(role: TargetRole) -> str:
+    """Return the only tensor from which a consumer gets the target's own logits."""
+    return FINAL if role.applies_norm else FINAL_NORMED
+
+
+def _early(name: str, n_layers: int) -> str:
+    depth = name.removeprefix("layer")
+    return (
+        f"the state after layer {depth} of {n_layers}, not the last one, so the draft learns tokens that the "
+        "target does not say"
+    )
+
+
 def slot_problems(
     expected: Sequence[str], got: Sequence[str], expected_by: str, got_by: str
 ) -> Iterator[Problem]:
-    """Yield every slot of the draft's input in which two wirings differ, by its number and both tensors."""
+    """Yield how two inputs of a draft differ: once as a whole, then slot by slot with both tensors.
+
+    Problems of the kind `slot` are the detail of the one before them.
+    """
     if tuple(expected) == tuple(got):
         return
+    what = (
+        f"expected the draft's input to be {', '.join(expected)} ({expected_by}), "
+        f"got {', '.join(got)} ({got_by})"
+    )
     if len(expected) != len(got):
-        yield Problem(
-            where="fc",
-            kind="slots",
-            message=f"expected {len(expected)} tensors ({', '.join(expected)}; {expected_by}), "
-            f"got {len(got)} ({', '.join(got)}; {got_by})",
-        )
+        yield Problem(where="fc", kind="slots", message=f"{what}: {len(expected)} tensors, not {len(got)}")
     elif sorted(expected) == sorted(got):
-        yield Problem(
-            where="fc",
-            kind="order",
-            message=f"expected the order {', '.join(expected)} ({expected_by}), got {', '.join(got)} "
-            f"({got_by}); the same tensors, but each slot has weights of its own",
-        )
-    for slot, (want, have) in enumerate(zip(expected, got, strict=False)):
+        follows = "the same tensors in another order, but each slot has weights of its own"
+        yield Problem(where="fc", kind="order", message=f"{what}: {follows}")
+    else:
+        follows = "every shape is right, so nothing else will notice"
+        yield Problem(where="fc", kind="input", message=f"{what}: {follows}")
+    for slot, (want, have) in enumerate(zip_longest(expected, got)):
         if want != have:
-            yield Problem(
-                where=f"fc[{slot}]",
-                kind="slot",
-                message=f"expected {want} ({expected_by}), got {have} ({got_by})",
-            )
+            wanted = f"{want} ({expected_by})" if want else f"no such slot ({expected_by})"
+            given = f"{have} ({got_by})" if have else f"none ({got_by})"
+            yield Problem(where=f"fc[{slot}]", kind="slot", message=f"expected {wanted}, got {given}")
 
 
-def difference_notes(trainer: Wiring, server: Wiring) -> Iterator[Problem]:
+def target_differences(expected: Wiring, got: Wiring, expected_by: str, got_by: str) -> Iterator[Problem]:
+    """Yield how two trainers' targets differ.
+
+    Another tensor, or a norm too many or too few, is an error. The state before the norm, normed by the one,
+    and the state after it, as it is, by the other, are the same logits by two ways: a note.
+    """
+    want, have = expected.target, got.target
+    if want is None or want == have:
+        return
+    if have is None:
+        yield Problem(
+            where="target",
+            kind="target",
+            message=f"expected {_told(want)} ({expected_by}), got no target ({got_by})",
+        )
+        return
+    whole = all(role.tensor == expected_target(role) for role in (want, have))
+    yield Problem(
+        where="target",
+        kind="target" if want.tensor != have.tensor else "norm",
+        severity="note" if whole else "error",
+        message=f"expected {_told(want)} ({expected_by}), got {_told(have)} ({got_by})"
+        + (": the same logits by another way" if whole else ": other logits to learn from"),
+        repair=None if whole else f"feed {want.tensor} to a trainer that takes it as {_told(want)}",
+    )
+
+
+def _told(role: TargetRole) -> str:
+    return f"{role.tensor}, " + ("which is normed then" if role.applies_norm else "as it is")
+
+
+def shift_differences(expected: Wiring, got: Wiring, expected_by: str, got_by: str) -> Iterator[Problem]:
+    """Yield where tokens would be moved twice, or never, by who writes and who reads samples."""
+    want, have = expected.token_shift, got.token_shift
+    if want is None or have is None or want == have:
+        return
+    twice = want == "producer"
+    yield Problem(
+        where="token_shift",
+        kind="token_shift",
+        message=f"expected tokens that the {want} moves one to the left ({expected_by}), "
+        f"got a trainer that leaves it to the {have} ({got_by}): they are "
+        + ("moved twice, state i with token i+2" if twice else "never moved, state i with token i"),
+        repair="export samples unshifted"
+        if twice
+        else f"shift in the export, or train with {expected.title}",
+    )
+
+
+def difference_notes(trainer: Wiring, other: Wiring) -> Iterator[Problem]:
     """Yield legitimate differences between two wirings, and what follows from each."""
-    starts = trainer.position_start, server.position_start
+    masks = trainer.mask_alignment, other.mask_alignment
+    if None not in masks and masks[0] != masks[1]:
+        moved = "earlier" if masks[1] == "next" else "later"
+        yield Problem(
+            where="mask_alignment",
+            kind="mask_alignment",
+            severity="note",
+            message=f"{trainer.title} masks a pair by {_MASKED[masks[0]]}, {other.title} by "
+            f"{_MASKED[masks[1]]}: the trained tokens of each answer begin and end one token {moved}",
+        )
+    starts = trainer.position_start, other.position_start
     if None not in starts and starts[0] != starts[1]:
         yield Problem(
             where="position_start",
             kind="position_start",
             severity="note",
-            message=f"{trainer.title} counts positions from {starts[0]}, {server.title} from {starts[1]}: "
+            message=f"{trainer.title} counts positions from {starts[0]}, {other.title} from {starts[1]}: "
             "rotary embeddings see distances only, so a shift of all positions changes nothing",
         )
+
+
+_MASKED = {"same": "mask[i]", "next": "mask[i+1]", None: "no mask"}

@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from datagen.arguments import Parser
-from datagen.checking import Asked, Report, check
+from datagen.cards import write_card
+from datagen.checking import Asked, Report, card_of, check
+from datagen.printing import printable
 from schemas.consumers.resolution import Resolution
 
 PROG = "strata check"
+SLOT = "slot"
+"""The kind of problems that are the detail of the one before them."""
 DESCRIPTION = """Say, before a GPU-hour is spent, whether dataset, trainer and server mean the same tensors.
 
 Any two of the three can be compared; a draft's config says what the server will read, a card or a wiring file
@@ -29,7 +34,15 @@ def command(arguments: Sequence[str]) -> int:
         server_args=given.server_args,
     )
     report = check(asked)
-    print(json.dumps(as_data(report)) if given.json else "\n".join(in_words(report)))  # noqa: T201
+    saved = None
+    if given.save_card is not None and not report.errors:
+        saved = write_card(given.save_card, card_of(report))
+    if given.json:
+        print(json.dumps({**as_data(report), "card": str(saved) if saved else None}))  # noqa: T201
+    else:
+        print(printable("\n".join(in_words(report))))  # noqa: T201
+        if given.save_card is not None:
+            print(printable(f"card     {saved}" if saved else "no card is written"))  # noqa: T201
     return 1 if report.errors else 0
 
 
@@ -39,6 +52,12 @@ def _parser() -> Parser:
     parser.add_argument("--trainer", metavar="NAME[==VERSION]", help="as speculators==0.4.0")
     parser.add_argument("--trainer-wiring", type=Path, metavar="FILE", help="a wiring of your own, in TOML")
     parser.add_argument("--card", type=Path, metavar="FILE", help="the card of a draft's checkpoint")
+    parser.add_argument(
+        "--save-card",
+        type=Path,
+        metavar="FILE",
+        help="write the card of dataset and trainer where all is well",
+    )
     parser.add_argument("--server", metavar="NAME[==VERSION]", help="as sglang==0.5.23")
     parser.add_argument(
         "--draft-config",
@@ -83,11 +102,13 @@ def in_words(report: Report) -> Iterator[str]:
         if report.flags.equivalent:
             yield f"           elsewhere: {report.flags.equivalent}"
     yield ""
-    count = len(report.errors)
+    count = sum(problem.kind != SLOT for problem in report.errors)
     yield "they mean the same tensors" if not count else f"{count} problem{'s' if count > 1 else ''}"
-    for problem in report.errors:
-        yield f"  {problem.where}: {problem.message}"
-        if problem.repair:
+    for problem, following in zip_longest(report.errors, report.errors[1:]):
+        indent = "      " if problem.kind == SLOT else "  "
+        yield f"{indent}{problem.where}: {problem.message}"
+        # What a whole input and its slots share is told once, behind the last of them.
+        if problem.repair and (following is None or following.repair != problem.repair):
             yield f"      repair: {problem.repair}"
     for problem in report.notes:
         yield f"  note: {problem}"

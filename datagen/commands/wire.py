@@ -7,6 +7,7 @@ from pathlib import Path
 from datagen.arguments import Parser
 from datagen.checking import named
 from datagen.errors import ConfigError
+from datagen.printing import printable
 from datagen.wiring_inputs import shape_of
 from schemas.boundary import name_of
 from schemas.consumers.declared import at_version, names
@@ -44,7 +45,7 @@ def command(arguments: Sequence[str]) -> int:
         answers = [answer.model_dump(mode="json") for answer in written]
         print(json.dumps({"boundaries": boundaries, "consumers": answers}))  # noqa: T201
     else:
-        print("\n".join(in_words(shape, boundaries, written)))  # noqa: T201
+        print(printable("\n".join(in_words(shape, boundaries, written))))  # noqa: T201
     # Of all consumers some always cannot; of those that were asked for, that is a problem.
     return int(any(_errors(answer) for answer in written) if asked else all(map(_errors, written)))
 

@@ -1,0 +1,47 @@
+"""Cards as files: read with every problem, and written once; a card that lies there is never written over."""
+
+from pathlib import Path
+
+from datagen.errors import ConfigError
+from datagen.store.errors import AlreadyExistsError
+from datagen.store.local import LocalDoor
+from schemas.card import CARD_FILE, Card
+from schemas.errors import RecordError
+
+MAX_CARD_BYTES = 1 << 20
+
+
+def read_card(file: Path) -> Card:
+    """Read a card, or the one in a folder; raises `ConfigError` or `RecordError` with every problem."""
+    path = file / CARD_FILE if file.is_dir() else file
+    try:
+        size = path.stat().st_size
+        if size > MAX_CARD_BYTES:
+            raise ConfigError(f"{path}: expected a card, got {size:,} bytes: too large for one")
+        return Card.from_json(path.read_bytes(), str(path))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: expected a card, got: {error}") from error
+
+
+def write_card(file: Path, card: Card) -> Path:
+    """Write a card to a file, or into a folder, and return where it lies; one that is equal may be there.
+
+    Raises `ConfigError` where another card, or anything else, lies there.
+    """
+    path = file / CARD_FILE if file.is_dir() else file
+    try:
+        LocalDoor(path.parent).create(path.name, card.to_json())
+    except AlreadyExistsError as error:
+        if _is(path, card):
+            return path
+        raise ConfigError(
+            f"{path}: expected no file, or this very card, got another; give another name, or remove it"
+        ) from error
+    return path
+
+
+def _is(path: Path, card: Card) -> bool:
+    try:
+        return read_card(path) == card
+    except (ConfigError, RecordError):
+        return False
