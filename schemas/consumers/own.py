@@ -43,7 +43,7 @@ class OwnWiring(Record):
     target: TargetRole | None = None
     token_shift: Shifter | None = None
     mask_alignment: MaskAlignment | None = None
-    position_start: StrictInt | None = Field(default=None, ge=0)
+    position_start: StrictInt | None = Field(default=None, ge=0, le=1_000_000)
 
 
 class Given(Record):
@@ -62,14 +62,22 @@ def read_user_wiring(text: str, shape: Shape, where: str = "the wiring file") ->
         way.wrong(where, "size", f"expected at most {MAX_TEXT} characters, got {len(text)}")
         return way.end()
     try:
-        content = read_toml(text, where)
+        return _read(way, text, shape, where)
+    except RecordError as error:
+        return _refused(way, where, error.headline, error.problems)
+    except ValueError:
+        # Python itself refuses to write a number of thousands of digits into a message.
+        return _refused(way, where, "expected a wiring, got a number that is too long to show", ())
+
+
+def _read(way: Way, text: str, shape: Shape, where: str) -> Resolution:
+    content = read_toml(text, where)
+    try:
         if "wiring" in content:
             return _outright(way, where, content, shape)
         return _resolved(way, where, content, shape, list(read_declared(text, where)))
     except ValidationError as error:
-        return _refused(way, where, "a wiring", validation_problems(error))
-    except RecordError as error:
-        return _refused(way, where, error.headline, error.problems)
+        raise RecordError(f"{where} is no wiring", validation_problems(error)) from error
 
 
 def _outright(way: Way, where: str, content: dict[str, Any], shape: Shape) -> Resolution:

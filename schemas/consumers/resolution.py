@@ -95,7 +95,7 @@ class Way:
         self, consumer: Declared, shape: Shape, fc: Sequence[str], target: str | None = None
     ) -> Wiring | None:
         """Return the wiring of these tensors, or say which of them the target does not have."""
-        for name in [*fc, *([target] if target else [])]:
+        for name in [*fc, *([target] if target is not None else [])]:
             place = place_of(name, shape.n_layers)
             if isinstance(place, Problem):
                 self.wrong("tensors", place.kind, place.message, place.repair)

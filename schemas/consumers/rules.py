@@ -4,6 +4,7 @@ An id is an engine's own number. Some engines number what a layer reads (`b = id
 (`b = id + 1`), and some guess from the ids themselves which of the two was meant.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -75,17 +76,20 @@ def candidates(rule: RuleName, boundaries: Sequence[int], n_layers: int) -> Iter
             yield ids
 
 
-_TERM = {"n": lambda n: n, "n//2": lambda n: n // 2}
+_FORMULA = re.compile(r"(n//2|n|[0-9]{1,6})([+-][0-9]{1,6})?")
 
 
 def formula(text: str, n_layers: int) -> int:
     """Return the value of a default written as a formula of the number of layers.
 
+    Raises `ValueError` for what is none.
+
     >>> [formula(text, 61) for text in ("2", "n//2", "n-3", "n//2+1", "n")]
     [2, 30, 58, 31, 61]
     """
-    for sign in ("+", "-"):
-        head, found, tail = text.partition(sign)
-        if found:
-            return formula(head, n_layers) + int(f"{sign}{tail}")
-    return _TERM[text](n_layers) if text in _TERM else int(text)
+    match = _FORMULA.fullmatch(text)
+    if match is None:
+        raise ValueError(f"expected a formula as n//2-1, got {text[:40]!r}")
+    term, rest = match.groups()
+    start = {"n": n_layers, "n//2": n_layers // 2}.get(term)
+    return (int(term) if start is None else start) + int(rest or 0)

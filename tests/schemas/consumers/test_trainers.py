@@ -1,0 +1,99 @@
+"""What trainers take: by name where they read names, by place where they read a list."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.consumers.resolve import Shape, names, resolve_trainer
+from schemas.wiring import target_problems
+
+KIMI = Shape(model_type="kimi_k25", n_layers=61)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    name=st.sampled_from(names("trainer")),
+    version=st.sampled_from([None, "0.2.0", "0.3.0", "0.4.0", "0.9.0", "nonsense"]),
+    model=st.sampled_from(["llama", "kimi_k25", "gpt_oss", "gemma3", "unheard_of"]),
+    n_layers=st.integers(1, 100),
+    tensors=st.none()
+    | st.lists(st.sampled_from(["embed", "layer3", "layer99", "final", "nonsense", ""]), max_size=5),
+    ids=st.none() | st.lists(st.integers() | st.integers(-3, 64), max_size=5),
+    engine=st.none() | st.sampled_from(["sglang==0.5.23", "sglang", "nonsense==1", "sglang==x"]),
+)
+def test_nothing_given_raises(
+    name: str,
+    version: str | None,
+    model: str,
+    n_layers: int,
+    tensors: list[str] | None,
+    ids: list[int] | None,
+    engine: str | None,
+) -> None:
+    resolution = resolve_trainer(
+        name, version, Shape(model_type=model, n_layers=n_layers), tensors, ids, engine
+    )
+    assert resolution.wiring is not None or any(p.severity == "error" for p in resolution.problems)
+
+
+@pytest.mark.parametrize("version", ["0.3.0", "0.4.0", "0.9.0"])
+def test_a_list_reader_takes_the_last_as_the_target(version: str) -> None:
+    resolution = resolve_trainer("speculators", version, KIMI, ["embed", "layer3", "layer31", "layer59"])
+    assert resolution.wiring is not None
+    assert resolution.wiring.fc == ("embed", "layer3", "layer31")
+    (problem,) = target_problems(resolution.wiring)
+    assert "the state after layer 59" in problem.message
+    assert any("names and order are not checked" in step for step in resolution.steps)
+
+
+def test_the_target_must_be_normed_before_pr_313_and_must_not_be_since() -> None:
+    right = {"0.3.0": "final_normed", "0.4.0": "final", "0.9.0": "final"}
+    for version, target in right.items():
+        for given_ in ("final", "final_normed"):
+            resolution = resolve_trainer(
+                "speculators", version, KIMI, ["layer3", "layer31", "layer59", given_]
+            )
+            assert resolution.wiring is not None
+            assert (not list(target_problems(resolution.wiring))) == (given_ == target)
+
+
+def test_a_vllm_dump_is_read_as_if_it_were_normed() -> None:
+    resolution = resolve_trainer("modelopt-vllm", None, KIMI)
+    assert resolution.wiring is not None
+    (problem,) = target_problems(resolution.wiring)
+    assert "logits of states that were never normed" in problem.message
+
+
+def test_the_wrong_count_negative_and_double_ids() -> None:
+    for name, ids in (
+        ("specforge", [2, 30]),
+        ("specforge", [-1, 2, 30]),
+        ("automodel", [2, 2, 30]),
+        ("speculators", [3, 3, 59]),
+        ("eagle", [2, 30, 58]),
+        ("deepspec", [30, 2, 58]),
+        ("deepspec", [-2, 2, 58]),
+    ):
+        assert resolve_trainer(name, None, KIMI, ids=ids).wiring is None, name
+
+
+def test_a_trainer_that_captures_with_an_engine_says_which_is_assumed() -> None:
+    assumed = resolve_trainer("specforge", "0.2.0", KIMI)
+    assert "SpecForge is assumed to capture with SGLang 0.5.14, its own release" in assumed.assumptions
+    named = resolve_trainer("specforge", "0.2.0", KIMI, ids=[3, 31, 59], engine="sglang==0.5.12")
+    assert named.assumptions == ()
+    assert named.wiring is not None
+    assert named.wiring.boundaries == (4, 32, 60)
+
+
+def test_a_name_that_may_be_several_must_be_told() -> None:
+    for name in ("torchspec", "modelopt"):
+        resolution = resolve_trainer(name, None, KIMI)
+        assert resolution.wiring is None
+        assert resolution.problems[-1].kind == "undecided"
+
+
+def test_a_shallow_target_is_refused_not_guessed() -> None:
+    for name in names("trainer"):
+        resolution = resolve_trainer(name, None, Shape(model_type="llama", n_layers=2))
+        assert resolution.wiring is None, name
