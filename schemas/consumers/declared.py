@@ -213,12 +213,16 @@ def at_version(name: str, version: str | None, among: Sequence[Declared] | None 
         raise KeyError(name)
     last = known[-1]
     if version is None:
-        assumed = f"no version of {last.title} given: the newest declared one ({_said(last)}) is assumed"
-        return AtVersion(last, newest(last.versions) or "0", assumed if last.versions else None)
+        assumed: str | None = (
+            f"no version of {last.title} given: the newest declared one ({_said(last)}) is assumed"
+        )
+        if not last.versions:
+            assumed = None if among is not None else _unversioned(last)
+        return AtVersion(last, newest(last.versions) or "0", assumed)
     release = ".".join(map(str, release_of(version)))
     for consumer in known:
         if in_range(release, consumer.versions):
-            return AtVersion(consumer, release, None)
+            return AtVersion(consumer, release, _unversioned(consumer) if among is None else None)
     first = known[0]
     nearest, at = (
         (first, oldest(first.versions))
@@ -233,10 +237,22 @@ def at_version(name: str, version: str | None, among: Sequence[Declared] | None 
     )
 
 
+def members_at(consumer: Declared, version: str | None) -> tuple[str, ...]:
+    """Return the consumers that one may turn out to be at a version: all of them where none is that old."""
+    return tuple(name for name in consumer.one_of if holds_at(name, version)) or consumer.one_of
+
+
 def holds_at(name: str, version: str | None) -> bool:
     """Say whether a consumer exists at a version, or might: it is not older than its oldest declared one."""
     known = [consumer for consumer in declared() if consumer.name == name]
     return bool(known) and (version is None or not is_before(version, known[0].versions))
+
+
+def _unversioned(consumer: Declared) -> str | None:
+    """Say that a consumer without releases is known at one place only."""
+    if consumer.versions or consumer.one_of:
+        return None
+    return f"{consumer.title} is declared as read in {consumer.source}: it is assumed to be that"
 
 
 def _said(consumer: Declared) -> str:

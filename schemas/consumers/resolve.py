@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from schemas.boundary import FINAL_NORMED
-from schemas.consumers.declared import AtVersion, Declared, at_version, declared, holds_at, names
+from schemas.consumers.declared import AtVersion, Declared, at_version, declared, members_at, names
 from schemas.consumers.mapping import boundaries_of, check_width, default_boundaries, rule_of, tensor_names
 from schemas.consumers.reading import captures, checked_ids, width_of, written_ids
 from schemas.consumers.resolution import Resolution, Shape, Way, short
@@ -134,7 +134,7 @@ def _of_list(way: Way, consumer: Declared, shape: Shape, tensors: Sequence[str])
 
 def _one_of(way: Way, found: AtVersion, resolve: Callable[[str], Resolution]) -> Resolution:
     """Resolve every consumer that a name may stand for: one answer where all agree, else a problem."""
-    members = [name for name in found.consumer.one_of if holds_at(name, way.version)]
+    members = members_at(found.consumer, way.version)
     answers = [resolve(member) for member in members]
     for answer in answers:
         way.steps += [f"{answer.consumer}: {step}" for step in answer.steps]

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from schemas.consumers.declared import AtVersion, Declared, Writing, at_version, holds_at
+from schemas.consumers.declared import AtVersion, Declared, Writing, at_version, members_at
 from schemas.consumers.mapping import rule_of, tensor_names
 from schemas.consumers.reading import MAX_IDS
 from schemas.consumers.resolution import Resolution, Shape, Way, short
@@ -122,9 +122,8 @@ def _resolved(
 def _members(found: AtVersion, way: Way) -> Iterator[AtVersion]:
     if not found.consumer.one_of:
         yield found
-    for name in found.consumer.one_of:
-        if holds_at(name, way.version):
-            yield at_version(name, way.version)
+    for name in members_at(found.consumer, way.version):
+        yield at_version(name, way.version)
 
 
 def _ids(

@@ -207,9 +207,11 @@ def test_a_flag_in_quotes_counts_as_true() -> None:
 
 def test_the_flag_is_not_read_before_it_was_there() -> None:
     config = {"eagle_config": {"use_aux_hidden_state": False, KEY: [2, 15, 28]}}
-    resolution = resolve_server("sglang", "0.5.4", LLAMA, config)
-    assert resolution.wiring is not None
-    assert resolution.wiring.boundaries == (3, 16, 29)
+    both: dict[str, Any] = {**config, KEY: [3, 16, 29]}
+    for name, version in (("sglang", "0.5.7"), ("vllm-v1", "0.11.1"), ("vllm-v2", "0.32.0")):
+        resolution = resolve_server(name, version, LLAMA, both)
+        assert resolution.wiring is not None
+        assert resolution.wiring.boundaries == (3, 16, 29), name
 
 
 def test_vllm_whose_runner_is_not_known_must_agree() -> None:

@@ -86,6 +86,18 @@ def test_a_trainer_that_captures_with_an_engine_says_which_is_assumed() -> None:
     assert named.wiring.boundaries == (4, 32, 60)
 
 
+def test_what_was_read_at_one_place_only_is_assumed_aloud() -> None:
+    for version in (None, "1.0"):
+        (assumed,) = resolve_trainer("torchspec-hf", version, KIMI).assumptions
+        assert "git 6f21829c: it is assumed to be that" in assumed
+
+
+def test_what_transformers_cannot_hand_out() -> None:
+    resolution = resolve_trainer("modelopt-hf", None, KIMI, ids=[2, 30, 60])
+    (problem,) = resolution.problems
+    assert "the last of transformers' hidden states is normed already" in problem.message
+
+
 def test_a_name_that_may_be_several_must_be_told() -> None:
     for name in ("torchspec", "modelopt"):
         resolution = resolve_trainer(name, None, KIMI)
