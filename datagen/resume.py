@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datagen.errors import ResumeError
 from datagen.store.dataset import Dataset
 from datagen.store.door import Door
-from datagen.store.errors import NotFoundError
+from datagen.store.errors import CorruptError, NotFoundError
 from schemas.problem import Problem
 from schemas.provenance import Provenance, identity_differences
 from schemas.records import VersionRecord
@@ -32,12 +32,27 @@ NOTHING = Held(None, None, frozenset(), frozenset())
 def held(door: Door, name: str, schema: Schema, provenance: Provenance) -> Held:
     """Return what the dataset `name` holds, `NOTHING` when there is none.
 
-    Raises `ResumeError` with every difference that forbids adding to it.
+    Raises `ResumeError` with every difference that forbids adding to it, and when it is damaged.
     """
     try:
         dataset = Dataset.open(door, name)
     except NotFoundError:
         return NOTHING
+    except CorruptError as error:
+        raise _damaged(name, error) from error
+    try:
+        return _held(dataset, name, schema, provenance)
+    except CorruptError as error:
+        raise _damaged(name, error) from error
+
+
+def _damaged(name: str, error: CorruptError) -> ResumeError:
+    return ResumeError(
+        f"{name} is damaged: nothing is added to it (`strata verify` says all)", error.problems
+    )
+
+
+def _held(dataset: Dataset, name: str, schema: Schema, provenance: Provenance) -> Held:
     version = dataset.latest()
     problems = _schema_differences(dataset, version, schema)
     starts = dataset.run_starts()

@@ -207,6 +207,17 @@ def test_a_dataset_made_otherwise_is_refused_with_every_difference(tmp_path: Pat
     assert sorted(files_under(tmp_path / "data")) == before
 
 
+def test_nothing_is_added_to_a_damaged_dataset(tmp_path: Path) -> None:
+    _prompts(tmp_path)
+    run(synthetic_config(tmp_path))
+    version = tmp_path / "data" / "small" / "versions" / "00000001.json"
+    version.write_bytes(version.read_bytes().replace(b'"n_samples":10', b'"n_samples":11'))
+    with pytest.raises(ResumeError, match="small is damaged: nothing is added to it") as caught:
+        run(synthetic_config(tmp_path))
+    assert caught.value.exit_code == 2
+    assert "versions/00000001.json" in str(caught.value)
+
+
 class LyingWorker(Worker):
     """Says that other software runs here than there does."""
 
