@@ -1,0 +1,1 @@
+"""The failure that Strata exists for, and its kin, as tests that stay."""
