@@ -73,6 +73,7 @@ def test_a_chain_needs_no_number_of_draft_tokens() -> None:
     ("version", "known", "chosen"),
     [
         ("0.4.5", {}, (5, 4, 8)),
+        ("0.4.6.post5", {"architecture": "DeepseekV3ForCausalLM"}, (5, 4, 8)),
         ("0.4.8", {"architecture": "DeepseekV3ForCausalLM"}, (3, 1, 4)),
         ("0.4.8", {"architecture": "GptOssForCausalLM"}, (5, 4, 8)),
         ("0.5.1", {"architecture": "GptOssForCausalLM"}, (3, 1, 4)),
@@ -143,6 +144,7 @@ def test_what_stops_or_is_set_over(flags: ServingFlags, kind: str, says: str) ->
 
 def test_pages_made_older_sglang_draft_chains() -> None:
     assert numbers(sglang(3, 4, 16, "--page-size 16", version="0.4.8")) == (3, 1, 4)
+    assert numbers(sglang(3, 4, None, "--page-size 16", version="0.4.8")) == (3, 1, 4)
 
 
 def test_steps_beyond_what_a_tree_keeps_are_noted() -> None:

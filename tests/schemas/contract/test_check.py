@@ -299,3 +299,18 @@ def test_what_one_contract_does_not_say_is_a_note() -> None:
         ("norm_before_residual", "note"),
         ("rope_theta", "note"),
     }
+
+
+def test_scalings_of_rope_are_compared() -> None:
+    scaled = read_contract(plain(rope_scaling={"rope_type": "yarn", "factor": 4}))[0]
+    bare = read_contract(plain())[0]
+    for trained, served in ((scaled, bare), (bare, scaled)):
+        assert [(one.where, one.severity) for one in differences(trained, served)] == [
+            ("rope_scaling", "error")
+        ]
+
+
+def test_a_draft_of_the_whole_vocabulary_needs_no_map() -> None:
+    tensors = {**weights(without=("d2t", "t2d")), "lm_head.weight": (100, 8)}
+    for server, version in (("sglang", "0.5.23"), ("vllm", "0.33.0")):
+        assert found(plain(draft_vocab_size=100), server, version, tensors) == []
