@@ -48,13 +48,23 @@ def read_json(file: Path, what: str) -> Mapping[str, Any]:
         size = path.stat().st_size
         if size > MAX_CONFIG_BYTES:
             raise ConfigError(f"{path}: expected {what}, got {size:,} bytes: too large for one")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_once)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: expected {what}, got no such file") from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: expected {what}, got: {str(error)[:200]}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected {what}, a JSON object, got {type(content).__name__}")
+    return content
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; raises `ValueError` where a key stands twice, of which readers take the last."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = sorted({key for key in keys if keys.count(key) > 1}) if len(keys) < 1000 else ["(many keys)"]
+        raise ValueError(f"the key {short(', '.join(twice))} twice in one object, where each may stand once")
     return content
 
 

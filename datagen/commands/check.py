@@ -22,7 +22,10 @@ stands in for a trainer."""
 
 def command(arguments: Sequence[str]) -> int:
     """Check that dataset, trainer and server mean the same tensors, slot by slot."""
-    given = _parser().parse_args(list(arguments))
+    parser = _parser()
+    given = parser.parse_args(list(arguments))
+    if given.save_card is not None and not (given.dataset and (given.trainer or given.trainer_wiring)):
+        parser.error("argument --save-card: expected --dataset, and --trainer or --trainer-wiring, with it")
     asked = Asked(
         dataset=given.dataset,
         trainer=given.trainer,

@@ -1,0 +1,333 @@
+"""`strata check` and `strata wire` as their users meet them: nonsense is told, never a traceback; cards."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datagen import cli
+from datagen.cards import MAX_CARD_BYTES
+from datagen.cli import guarded
+from datagen.commands import check, wire
+from datagen.wiring_inputs import MAX_CONFIG_BYTES
+from schemas.card import CARD_FILE, Card
+from tests.incident.makers import MEANT, draft_config, kimi, make_dataset, wiring_file
+
+SGLANG = "sglang==0.5.23"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_dataset(tmp_path_factory.mktemp("data"), MEANT)
+
+
+def told(capsys: Capture, command: Callable[..., int], *words: object) -> tuple[int, dict[str, Any]]:
+    """Run a command with `--json`, and return its exit code and the one JSON object on standard output."""
+    code = guarded(command, [*map(str, words), "--json"])
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    content = json.loads(captured.out)
+    assert isinstance(content, dict)
+    assert captured.out.count("\n") == 1
+    return code, content
+
+
+def in_words(capsys: Capture, command: Callable[..., int], *words: object) -> tuple[int, str]:
+    code = guarded(command, list(map(str, words)))
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+def ids(value: object) -> str:
+    return json.dumps({"eagle_config": {"eagle_aux_hidden_state_layer_ids": value}})
+
+
+NONSENSE: dict[str, str | bytes] = {
+    "nothing": "",
+    "null": "null",
+    "a list": "[1]",
+    "a number": "3",
+    "no keys": "{}",
+    "negative ids": ids([-5, 3, 31]),
+    "huge ids": ids([10**30, 3, 31]),
+    "a number of 6000 digits": ids("IDS").replace('"IDS"', f"[{'9' * 6000}]"),
+    "ids past the last layer": ids([3, 31, 62]),
+    "strings": ids(["3", "31", "59"]),
+    "one string": ids("3,31,59"),
+    "doubles": ids([3, 3, 59]),
+    "booleans": ids([True, 3, 5]),
+    "fractions": ids([3.0, 31.5, 59]),
+    "no numbers": ids("IDS").replace('"IDS"', "[NaN, Infinity]"),
+    "an object": ids({"a": 1}),
+    "nulls": ids([None, 3, 4]),
+    "no ids": ids([]),
+    "lists in lists": ids([[[3]]]),
+    "too many ids": ids(list(range(100_000))),
+    "nested twice": json.dumps(
+        {"eagle_config": {**json.loads(ids([3, 31, 59])), "eagle_aux_hidden_state_layer_ids": [1, 2, 5]}}
+    ),
+    "a key twice": f'{{"eagle_config": {{}}, {ids([3, 31, 59])[1:]}',
+    "no object in eagle_config": '{"eagle_config": [1]}',
+    "half a surrogate pair": ids("\ud800").replace("}}", '}, "model_type": "\\ud800"}'),
+    "deep": "[" * 100_000,
+    "deep objects": '{"a":' * 100_000,
+    "bytes": bytes(range(256)),
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "sizes": json.dumps({"hidden_size": -1, "vocab_size": 10**40, "rope_scaling": [1], "layer_types": 5}),
+    "10 MB": json.dumps({"x": "y" * 10_000_000}),
+    "8 MB of ids": ids([3] * 1_500_000),
+}
+
+
+@pytest.mark.parametrize("server", [SGLANG, "vllm==0.33.0"])
+@pytest.mark.parametrize("content", NONSENSE.values(), ids=NONSENSE)
+def test_a_draft_config_of_nonsense_is_problems(
+    tmp_path: Path, capsys: Capture, dataset: str, content: str | bytes, server: str
+) -> None:
+    file = tmp_path / "draft.json"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    words = ("--dataset", dataset, "--server", server, "--draft-config", file)
+    code, said = told(capsys, check.command, *words)
+    assert code in (1, 2)
+    assert said.get("error") or said["problems"]
+    assert len(json.dumps(said)) < 20_000
+    again, text = in_words(capsys, check.command, *words)
+    assert again == code
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("flag", ["--target-config", "--card", "--trainer-wiring"])
+@pytest.mark.parametrize("content", NONSENSE.values(), ids=NONSENSE)
+def test_any_other_file_of_nonsense_is_problems(
+    tmp_path: Path, capsys: Capture, dataset: str, content: str | bytes, flag: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, said = told(capsys, check.command, "--dataset", dataset, "--trainer", "speculators", flag, file)
+    assert code in (1, 2)
+    assert said.get("error") or said["problems"]
+    if flag == "--target-config":
+        code, said = told(capsys, wire.command, "--boundaries", "3,31", flag, file)
+        assert (code, bool(said["error"])) == (2, True)
+
+
+@pytest.mark.parametrize("flag", ["--draft-config", "--target-config", "--card", "--trainer-wiring"])
+def test_a_folder_and_a_file_that_is_not_there_are_told_by_name(
+    tmp_path: Path, capsys: Capture, dataset: str, flag: str
+) -> None:
+    for path in (tmp_path, tmp_path / "gone", Path("a\0b")):
+        code, said = told(capsys, check.command, "--dataset", dataset, "--server", SGLANG, flag, path)
+        assert code == 2
+        assert said["error"].startswith(str(path))
+
+
+TARGET_SHAPE: dict[str, object] = {"num_hidden_layers": 61, "hidden_size": 8, "vocab_size": 1000}
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"num_hidden_layers": "61"}, "num_hidden_layers"),
+        ({"num_hidden_layers": True}, "num_hidden_layers"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
+        ({"num_hidden_layers": 10**12}, "num_hidden_layers"),
+        ({"hidden_size": None}, "hidden_size"),
+        ({"vocab_size": [1]}, "vocab_size"),
+        ({"architectures": {"a": 1}}, "architectures"),
+        ({"architectures": [5]}, "architectures"),
+        ({"model_type": ["kimi_k25"]}, "model_type"),
+        ({"text_config": "x"}, "text_config"),
+    ],
+)
+def test_a_target_config_of_wrong_types_is_told_by_field(
+    tmp_path: Path, capsys: Capture, change: dict[str, object], where: str
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "kimi_k25", **TARGET_SHAPE}))
+    assert told(capsys, wire.command, "--boundaries", "3,31,59", "--target-config", file)[0] == 0
+    file.write_text(json.dumps({"model_type": "kimi_k25", **TARGET_SHAPE, **change}))
+    code, said = told(capsys, wire.command, "--boundaries", "3,31,59", "--target-config", file)
+    assert code == 2
+    assert any(problem["where"].endswith(f": {where}") for problem in said["problems"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((), 2, "got 1"),
+        (("--server", ""), 2, "got 1"),
+        (("--server", "sglang==x"), 1, "expected a version"),
+        (("--server", "=="), 1, "expected one of sglang"),
+        (("--server", "\udcff"), 1, "expected one of sglang"),
+        (("--server", "speculators"), 1, "expected a server"),
+        (("--trainer", "sglang"), 1, "expected a trainer"),
+        (("--trainer", "x" * 100_000), 1, "expected one of automodel"),
+        (("--trainer", "speculators==0.9.0", "--server-args", "--port 1"), 2, "expected --server with it"),
+        (("--server", SGLANG, "--server-args", "'"), 1, "closing quotation"),
+        (("--server", SGLANG, "--server-args", "--speculative-num-steps \ud800"), 1, ""),
+        (("--no-such-flag",), 2, "unrecognized"),
+        (("--server", SGLANG, "--save-card", "card.json"), 2, "expected --dataset, and --trainer"),
+    ],
+)
+def test_words_of_nonsense_are_problems(
+    capsys: Capture, dataset: str, words: tuple[str, ...], code: int, message: str
+) -> None:
+    got, said = told(capsys, check.command, "--dataset", dataset, *words)
+    assert got == code
+    assert any(message in problem["message"] for problem in said["problems"])
+    assert in_words(capsys, check.command, "--dataset", dataset, *words)[0] == code
+
+
+def test_two_trainers_are_one_too_many(tmp_path: Path, capsys: Capture, dataset: str) -> None:
+    words = ("--dataset", dataset, "--trainer", "speculators", "--trainer-wiring", wiring_file(tmp_path))
+    code, said = told(capsys, check.command, *words)
+    assert (code, said["problems"][0]["message"]) == (
+        2,
+        "expected one of --trainer and --trainer-wiring, got both",
+    )
+
+
+@pytest.mark.parametrize("text", ["", "-1", "a", "3,,4", "9" * 5000, "3;31", "0x3", "٣"])
+def test_boundaries_of_nonsense_are_told(tmp_path: Path, capsys: Capture, text: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "llama", **TARGET_SHAPE}))
+    code, said = told(capsys, wire.command, f"--boundaries={text}", "--target-config", file)
+    assert (code, said["problems"][0]["where"]) == (2, "--boundaries")
+
+
+def test_wire_says_what_to_write_and_who_cannot(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "kimi_k25", **TARGET_SHAPE}))
+    words = ("--target-config", file, "--server", SGLANG)
+    code, text = in_words(capsys, wire.command, "--boundaries", "3,31,59", *words)
+    assert code == 0
+    assert '{"eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 31, 59]}}' in text
+    code, text = in_words(capsys, wire.command, "--boundaries", "59,31,3", *words)
+    assert (code, f"{SGLANG}: cannot" in text, "each slot has weights of its own" in text) == (1, True, True)
+    code, text = in_words(
+        capsys, wire.command, "--boundaries", "0,3,31", "--target-config", file, "--server", "vllm==0.33.0"
+    )
+    assert (code, "embed cannot be captured" in text) == (1, True)
+    code, text = in_words(capsys, wire.command, "--boundaries", "3,31,59", "--target-config", file)
+    assert (code, "eagle: cannot" in text, "vllm-v1: the draft's config.json" in text) == (0, True, True)
+
+
+def test_a_model_type_that_no_output_can_write_is_escaped(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "\ud800", **TARGET_SHAPE}))
+    code, text = in_words(capsys, wire.command, "--boundaries", "3", "--target-config", file)
+    assert (code, r"of \ud800, 61 layers" in text) == (0, True)
+
+
+def saving(folder: Path, dataset: str, card: Path, *more: object) -> tuple[object, ...]:
+    return ("--dataset", dataset, "--trainer-wiring", wiring_file(folder), "--save-card", card, *more)
+
+
+def test_a_card_is_written_once_and_read_back(tmp_path: Path, capsys: Capture, dataset: str) -> None:
+    card, draft = tmp_path / "my card.json", draft_config(tmp_path)
+    words = saving(tmp_path, dataset, card, "--draft-config", draft)
+    code, text = in_words(capsys, check.command, *words)
+    assert (code, text.splitlines()[-1]) == (0, f"card     {card}")
+    written = card.read_bytes()
+    saved = Card.from_json(written, "card")
+    assert saved.wiring.fc == MEANT[:-1]
+    assert saved.dataset is not None
+    assert (saved.dataset.name, saved.dataset.version) == ("states", 1)
+    assert saved.contract is not None
+    assert saved.contract.vocabulary.draft_size == 100
+    # Again: it is there already, and equal.
+    assert told(capsys, check.command, *words)[1]["card"] == str(card)
+    assert card.read_bytes() == written
+    served = ("--card", card, "--server", SGLANG, "--draft-config", draft)
+    code, said = told(capsys, check.command, "--dataset", dataset, *served)
+    assert (code, said["ok"]) == (0, True)
+    assert told(capsys, check.command, *served)[0] == 0
+
+
+def test_another_card_is_not_written_over(tmp_path: Path, capsys: Capture, dataset: str) -> None:
+    card = tmp_path / "card.json"
+    assert told(capsys, check.command, *saving(tmp_path, dataset, card))[0] == 0
+    written = card.read_bytes()
+    other = saving(tmp_path, dataset, card, "--draft-config", draft_config(tmp_path))
+    code, said = told(capsys, check.command, *other)
+    assert (code, "or this very card, got another" in said["error"]) == (2, True)
+    assert card.read_bytes() == written
+    card.write_text("a thesis")
+    assert told(capsys, check.command, *other)[0] == 2
+    assert card.read_text() == "a thesis"
+
+
+def test_a_card_is_not_written_where_something_is_wrong(
+    tmp_path: Path, capsys: Capture, dataset: str
+) -> None:
+    card = tmp_path / "card.json"
+    wrong = wiring_file(tmp_path, target="layer59")
+    words = ("--dataset", dataset, "--trainer-wiring", wrong, "--save-card", card)
+    code, text = in_words(capsys, check.command, *words)
+    assert (code, text.splitlines()[-1]) == (1, "no card is written")
+    assert told(capsys, check.command, *words)[1]["card"] is None
+    assert not card.exists()
+    right = saving(tmp_path, dataset, tmp_path / "wiring.toml" / "card.json")
+    assert told(capsys, check.command, *right)[0] == 2
+
+
+def test_a_card_lies_in_a_folder_beside_a_drafts_config(
+    tmp_path: Path, capsys: Capture, dataset: str
+) -> None:
+    (tmp_path / "draft").mkdir()
+    code, said = told(capsys, check.command, *saving(tmp_path, dataset, tmp_path / "draft"))
+    assert (code, said["card"]) == (0, str(tmp_path / "draft" / CARD_FILE))
+    assert told(capsys, check.command, "--dataset", dataset, "--card", tmp_path / "draft")[0] == 0
+
+
+def test_a_trainer_is_compared_with_the_card(tmp_path: Path, capsys: Capture, dataset: str) -> None:
+    card = tmp_path / "card.json"
+    told(capsys, check.command, *saving(tmp_path, dataset, card, "--draft-config", draft_config(tmp_path)))
+    assert told(capsys, check.command, "--card", card, "--trainer-wiring", wiring_file(tmp_path))[0] == 0
+    other = wiring_file(tmp_path, ("layer3", "layer59", "layer31"), "final", norm=False)
+    code, said = told(capsys, check.command, "--card", card, "--trainer-wiring", other)
+    assert code == 1
+    errors = {problem["where"] for problem in said["problems"] if problem["severity"] == "error"}
+    assert errors == {"fc", "fc[1]", "fc[2]", "target"}
+    assert all(problem["repair"] for problem in said["problems"] if problem["severity"] == "error")
+
+
+def test_a_drafts_config_is_compared_with_the_contract_of_the_card(
+    tmp_path: Path, capsys: Capture, dataset: str
+) -> None:
+    """Tensors in their places, and a norm flag of another value: the second silent failure."""
+    card, draft = tmp_path / "card.json", draft_config(tmp_path)
+    told(capsys, check.command, *saving(tmp_path, dataset, card, "--draft-config", draft))
+    content = {**json.loads(draft.read_text()), "norm_before_residual": True}
+    draft.write_text(json.dumps(content))
+    code, said = told(capsys, check.command, "--dataset", dataset, "--card", card, "--draft-config", draft)
+    (problem,) = [problem for problem in said["problems"] if problem["severity"] == "error"]
+    assert (code, problem["where"]) == (1, "norm_before_residual")
+
+
+def test_a_card_of_another_format_or_target_is_refused(tmp_path: Path, capsys: Capture, dataset: str) -> None:
+    card = tmp_path / "card.json"
+    told(capsys, check.command, *saving(tmp_path, dataset, card))
+    other = make_dataset(tmp_path, MEANT, kimi(weights="3"))
+    code, said = told(capsys, check.command, "--dataset", other, "--card", card)
+    errors = [problem["where"] for problem in said["problems"] if problem["severity"] == "error"]
+    assert (code, errors) == (1, ["target.weights.sha256"])
+    card.write_bytes(card.read_bytes().replace(b"strata.card.v1", b"strata.card.v2"))
+    code, said = told(capsys, check.command, "--dataset", dataset, "--card", card)
+    assert (code, said["problems"][0]["where"]) == (2, "format")
+    card.write_bytes(b" " * (MAX_CARD_BYTES + 1))
+    assert "too large" in told(capsys, check.command, "--dataset", dataset, "--card", card)[1]["error"]
+    assert MAX_CARD_BYTES < MAX_CONFIG_BYTES
+
+
+def test_both_commands_are_installed(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    for name in ("check", "wire"):
+        monkeypatch.setattr(sys, "argv", ["strata", name, "--help"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        assert capsys.readouterr().out.startswith(f"usage: strata {name} ")
