@@ -35,6 +35,7 @@ def read_dataset(text: str) -> DatasetFacts:
     """Read the schema of `ROOT/DATASET[@VERSION]`; raises `NotFoundError` when it is not there."""
     reference = parse_reference(text)
     snapshot = Dataset.open(open_door(reference.root), reference.dataset).snapshot(reference.version)
+    reference = reference._replace(version=snapshot.version.number)
     return DatasetFacts(str(reference), snapshot.schema, snapshot.version)
 
 

@@ -114,7 +114,8 @@ def in_words(report: Report) -> Iterator[str]:
         if problem.repair and (following is None or following.repair != problem.repair):
             yield f"      repair: {problem.repair}"
     for problem in report.notes:
-        yield f"  note: {problem}"
+        if problem.kind != SLOT:
+            yield f"  note: {problem}"
 
 
 def _resolution(who: str, resolution: Resolution) -> Iterator[str]:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from datagen import cli
+from datagen import checking, cli
 from datagen.cards import MAX_CARD_BYTES
 from datagen.cli import guarded
 from datagen.commands import check, wire
+from datagen.errors import ConfigError
 from datagen.wiring_inputs import MAX_CONFIG_BYTES
 from schemas.card import CARD_FILE, Card
 from tests.incident.makers import MEANT, draft_config, kimi, make_dataset, wiring_file
@@ -294,6 +295,26 @@ def test_a_trainer_is_compared_with_the_card(tmp_path: Path, capsys: Capture, da
     errors = {problem["where"] for problem in said["problems"] if problem["severity"] == "error"}
     assert errors == {"fc", "fc[1]", "fc[2]", "target"}
     assert all(problem["repair"] for problem in said["problems"] if problem["severity"] == "error")
+
+
+def test_a_server_is_compared_with_the_card_whatever_a_trainer_takes(
+    tmp_path: Path, capsys: Capture, dataset: str
+) -> None:
+    """The weights are the card's: a trainer that would take what is served does not make it right."""
+    card, draft = tmp_path / "card.json", draft_config(tmp_path, (3, 31, 58))
+    told(capsys, check.command, *saving(tmp_path, dataset, card))
+    trainer = wiring_file(tmp_path, ("layer3", "layer31", "layer58"))
+    words = ("--card", card, "--trainer-wiring", trainer, "--server", SGLANG, "--draft-config", draft)
+    code, said = told(capsys, check.command, *words)
+    errors = {problem["where"] for problem in said["problems"] if problem["severity"] == "error"}
+    assert (code, errors) == (1, {"fc", "fc[2]", "served fc", "served fc[2]"})
+
+
+def test_no_card_is_made_of_what_is_wrong_or_too_little(tmp_path: Path, dataset: str) -> None:
+    wrong = checking.Asked(dataset=dataset, trainer_wiring=wiring_file(tmp_path, target="layer59"))
+    for asked in (wrong, checking.Asked(dataset=dataset, server=SGLANG)):
+        with pytest.raises(ConfigError, match="mean the same for a card"):
+            checking.card_of(checking.check(asked))
 
 
 def test_a_drafts_config_is_compared_with_the_contract_of_the_card(

@@ -18,6 +18,8 @@ FLAGS = (
     "--speculative-algorithm EAGLE3 --speculative-num-steps 1 --speculative-eagle-topk 1 "
     "--speculative-num-draft-tokens 16"
 )
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+README_BLOCK = README.partition("each with its repair:\n\n```text\n")[2].partition("```")[0]
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,11 @@ def test_a_person_reads_four_problems_each_with_its_repair_once(
     assert f"server   {SERVER}: input layer3, layer31, layer59" in told
     assert "\n4 problems\n" in told
     assert told.count("repair: ") == 4
+    assert README_BLOCK
+    for line in README_BLOCK.strip().splitlines():
+        for piece in line.split("..."):
+            assert piece.strip(" ,") in told
+    assert f"{asked.dataset}@1: embed, layer3, layer31, layer59 (" in told
 
 
 def test_the_tensors_that_were_meant_are_accepted(tmp_path: Path) -> None:
@@ -131,3 +138,13 @@ def test_all_five_saved_is_one_tensor_too_many(tmp_path: Path) -> None:
     assert at(report, "fc").kind == "slots"
     assert "expected no such slot" in at(report, "fc[3]").message
     assert "got none" in at(report, "served fc[3]").message
+
+
+def test_without_a_draft_the_trainers_own_default_is_a_note_told_once(
+    asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A default that nobody chose is no intention: it is told, and fails nothing."""
+    assert command(["--dataset", str(asked.dataset), "--trainer", TRAINER]) == 1
+    told = capsys.readouterr().out
+    assert "\n1 problem\n  target: " in told
+    assert told.count(f"({TRAINER}'s own default for 61 layers)") == 1
