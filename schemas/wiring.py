@@ -163,6 +163,7 @@ def target_differences(expected: Wiring, got: Wiring, expected_by: str, got_by: 
             where="target",
             kind="target",
             message=f"expected {_told(want)} ({expected_by}), got no target ({got_by})",
+            repair=f"feed {want.tensor} as the target, or train with {expected.title}",
         )
         return
     whole = all(role.tensor == expected_target(role) for role in (want, have))
