@@ -47,6 +47,8 @@ class Asked:
 
     dataset: str | None = None
     trainer: str | None = None
+    trainer_ids: tuple[int, ...] | None = None
+    """Layer ids that the trainer is given, in its own numbers, in place of its default."""
     trainer_wiring: Path | None = None
     card: Path | None = None
     server: str | None = None
@@ -140,6 +142,10 @@ def _enough(asked: Asked) -> None:
     if asked.trainer is not None and asked.trainer_wiring is not None:
         message = "expected one of --trainer and --trainer-wiring, got both"
         problems.append(Problem(where="trainer", kind="usage", message=message))
+    if asked.trainer_ids is not None and asked.trainer is None:
+        problems.append(
+            Problem(where="--trainer-ids", kind="usage", message="expected --trainer with it, got none")
+        )
     has_trainer = asked.trainer is not None or asked.trainer_wiring is not None
     sides = bool(asked.dataset) + has_trainer + bool(asked.card) + bool(asked.server)
     if sides < 2:
@@ -173,7 +179,8 @@ def _trained(asked: Asked, report: Report, shape: Shape) -> Resolution | None:
     if asked.trainer is None:
         return None
     name, version = named(asked.trainer)
-    return resolve_trainer(name, version, shape, tensors=_listed(name, version, report))
+    listed = _listed(name, version, report) if asked.trainer_ids is None else None
+    return resolve_trainer(name, version, shape, tensors=listed, ids=asked.trainer_ids)
 
 
 def _listed(name: str, version: str | None, report: Report) -> tuple[str, ...] | None:
@@ -192,9 +199,16 @@ def _of_resolutions(report: Report) -> Iterator[Problem]:
         if resolution is None:
             continue
         for problem in resolution.problems:
-            yield problem.model_copy(update={"where": f"{who}: {problem.where}"})
+            where = problem.where if problem.where.startswith(who) else f"{who}: {problem.where}"
+            yield problem.model_copy(
+                update={"where": where, "repair": problem.repair or _repair(who, problem)}
+            )
         for assumption in resolution.assumptions:
             yield Problem(where=who, kind="assumption", severity="note", message=assumption)
+
+
+def _repair(who: str, problem: Problem) -> str | None:
+    return "give its layer ids with --trainer-ids" if (who, problem.where) == ("trainer", "ids") else None
 
 
 def _targets(report: Report, target: Target | None) -> Iterator[Problem]:
@@ -246,7 +260,7 @@ def _intention(asked: Asked, report: Report, shape: Shape, has_draft: bool) -> I
     if has_draft and report.served is not None and report.served.wiring is not None:
         by = f"the draft's config, as {report.served.wiring.title} reads it"
         return Intention(fc=report.served.wiring.fc, by=by)
-    if asked.trainer is None:
+    if asked.trainer is None or asked.trainer_ids is not None:
         return None
     name, version = named(asked.trainer)
     usual: Wiring | None = resolve_trainer(name, version, shape).wiring

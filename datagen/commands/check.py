@@ -1,6 +1,8 @@
 """`strata check`: do the dataset, the trainer and the server mean the same tensors?"""
 
 import json
+import re
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -12,6 +14,7 @@ from datagen.printing import printable
 from schemas.consumers.resolution import Resolution
 
 PROG = "strata check"
+_ID = re.compile("-?[0-9]{1,6}")
 SLOT = "slot"
 """The kind of problems that are the detail of the one before them."""
 DESCRIPTION = """Say, before a GPU-hour is spent, whether dataset, trainer and server mean the same tensors.
@@ -29,6 +32,7 @@ def command(arguments: Sequence[str]) -> int:
     asked = Asked(
         dataset=given.dataset,
         trainer=given.trainer,
+        trainer_ids=given.trainer_ids,
         trainer_wiring=given.trainer_wiring,
         card=given.card,
         server=given.server,
@@ -53,6 +57,12 @@ def _parser() -> Parser:
     parser = Parser(prog=PROG, description=DESCRIPTION)
     parser.add_argument("--dataset", metavar="ROOT/DATASET[@V]")
     parser.add_argument("--trainer", metavar="NAME[==VERSION]", help="as speculators==0.4.0")
+    parser.add_argument(
+        "--trainer-ids",
+        type=read_ids,
+        metavar="ID,ID,...",
+        help="the layer ids that the trainer is given, in its own numbers, in place of its default",
+    )
     parser.add_argument("--trainer-wiring", type=Path, metavar="FILE", help="a wiring of your own, in TOML")
     parser.add_argument("--card", type=Path, metavar="FILE", help="the card of a draft's checkpoint")
     parser.add_argument(
@@ -74,6 +84,18 @@ def _parser() -> Parser:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
+
+
+def read_ids(text: str) -> tuple[int, ...]:
+    """Return the ids in `2,30,58`; raises `ArgumentTypeError` for anything else.
+
+    >>> read_ids("-1, 2,30")
+    (-1, 2, 30)
+    """
+    pieces = [piece.strip() for piece in text.split(",")]
+    if all(_ID.fullmatch(piece) for piece in pieces):
+        return tuple(map(int, pieces))
+    raise ArgumentTypeError(f"expected layer ids as 2,30,58, got {text[:80]!r}")
 
 
 def as_data(report: Report) -> dict[str, object]:

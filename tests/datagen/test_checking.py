@@ -171,6 +171,11 @@ def test_a_target_config_of_wrong_types_is_told_by_field(
         (("--server", SGLANG, "--server-args", "'"), 1, "closing quotation"),
         (("--server", SGLANG, "--server-args", "--speculative-num-steps \ud800"), 1, ""),
         (("--no-such-flag",), 2, "unrecognized"),
+        (("--trainer", "speculators", "--trainer-ids", "3,x"), 2, "expected layer ids as 2,30,58"),
+        (("--trainer", "speculators", "--trainer-ids", "9" * 5000), 2, "expected layer ids as 2,30,58"),
+        (("--trainer", "speculators", "--trainer-ids", "3,999"), 1, "999"),
+        (("--trainer", "deepspec"), 1, "DeepSpec has no default"),
+        (("--server", SGLANG, "--trainer-ids", "3,31"), 2, "expected --trainer with it"),
         (("--server", SGLANG, "--save-card", "card.json"), 2, "expected --dataset, and --trainer"),
     ],
 )
@@ -190,6 +195,35 @@ def test_two_trainers_are_one_too_many(tmp_path: Path, capsys: Capture, dataset:
         2,
         "expected one of --trainer and --trainer-wiring, got both",
     )
+
+
+def test_ids_that_a_trainer_is_given_stand_in_for_its_default(
+    tmp_path: Path, capsys: Capture, dataset: str
+) -> None:
+    """The same boundaries are other ids to another trainer; its default is not what it trains on then."""
+    draft = draft_config(tmp_path)
+    for trainer, given, code in (
+        ("speculators==0.9.0", "3,31,59", 0),
+        ("speculators==0.9.0", "2,30,58", 1),
+        ("speculators==0.4.0", "2,30,58,60", 0),
+        ("torchspec-vllm", "2,30,58", 0),
+    ):
+        words = ("--trainer", trainer, f"--trainer-ids={given}", "--server", SGLANG, "--draft-config", draft)
+        got, said = told(capsys, check.command, "--dataset", dataset, *words)
+        assert got == code, (trainer, said["problems"])
+    own = make_dataset(tmp_path, ("embed", "layer3", "final_normed"))
+    code, said = told(capsys, check.command, "--dataset", own, "--trainer", "deepspec", "--trainer-ids=-1,2")
+    assert (code, said["trainer"]["wiring"]["fc"]) == (0, ["embed", "layer3"])
+
+
+@pytest.mark.parametrize("trainer", ["torchspec", "modelopt", "deepspec"])
+def test_what_a_trainer_may_be_is_told_with_a_repair(capsys: Capture, dataset: str, trainer: str) -> None:
+    code, said = told(capsys, check.command, "--dataset", dataset, "--trainer", trainer)
+    assert code == 1
+    for problem in said["problems"]:
+        if problem["severity"] == "error":
+            assert problem["where"] in ("trainer", "trainer: ids")
+            assert problem["repair"]
 
 
 @pytest.mark.parametrize("text", ["", "-1", "a", "3,,4", "9" * 5000, "3;31", "0x3", "٣"])
