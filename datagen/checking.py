@@ -224,7 +224,8 @@ def _pairs(asked: Asked, report: Report, shape: Shape, draft: Mapping[str, Any])
     served = report.served.wiring if report.served else None
     schema = report.dataset.schema if report.dataset else None
     if trained is not None:
-        yield from trainer_alone(trained, _intention(asked, report, shape, bool(draft)), schema)
+        for problem in trainer_alone(trained, _intention(asked, report, shape, bool(draft)), schema):
+            yield _hinted(problem, asked, report)
         yield from mask_notes(trained)
     if report.card is not None and trained is not None:
         yield from card_trainer(report.card, trained)
@@ -235,6 +236,15 @@ def _pairs(asked: Asked, report: Report, shape: Shape, draft: Mapping[str, Any])
     weights = report.card.wiring if report.card is not None else trained
     if weights is not None and served is not None:
         yield from trainer_server(weights, served, _how_to_serve(asked, weights, shape))
+
+
+def _hinted(problem: Problem, asked: Asked, report: Report) -> Problem:
+    """Add to the repair of an input that is but a trainer's default how to say what it is really given."""
+    by_default = asked.trainer is not None and asked.trainer_ids is None
+    if not by_default or not problem.where.startswith("fc") or _listed(*named(asked.trainer or ""), report):
+        return problem
+    hint = "; if it is given other layer ids than its default, say them with --trainer-ids"
+    return problem.model_copy(update={"repair": (problem.repair or "") + hint})
 
 
 def _how_to_serve(asked: Asked, trained: Wiring, shape: Shape) -> str | None:

@@ -211,6 +211,12 @@ def test_ids_that_a_trainer_is_given_stand_in_for_its_default(
         words = ("--trainer", trainer, f"--trainer-ids={given}", "--server", SGLANG, "--draft-config", draft)
         got, said = told(capsys, check.command, "--dataset", dataset, *words)
         assert got == code, (trainer, said["problems"])
+        fc = [problem for problem in said["problems"] if problem["where"] == "fc"]
+        assert not any("--trainer-ids" in problem["repair"] for problem in fc)
+    words = ("--trainer", "speculators==0.9.0", "--server", SGLANG, "--draft-config", draft)
+    code, said = told(capsys, check.command, "--dataset", dataset, *words)
+    (whole,) = [problem for problem in said["problems"] if problem["where"] == "fc"]
+    assert (code, whole["repair"].endswith("say them with --trainer-ids")) == (1, True)
     own = make_dataset(tmp_path, ("embed", "layer3", "final_normed"))
     code, said = told(capsys, check.command, "--dataset", own, "--trainer", "deepspec", "--trainer-ids=-1,2")
     assert (code, said["trainer"]["wiring"]["fc"]) == (0, ["embed", "layer3"])
