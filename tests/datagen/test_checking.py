@@ -213,8 +213,8 @@ def test_ids_that_a_trainer_is_given_stand_in_for_its_default(
         assert got == code, (trainer, said["problems"])
         fc = [problem for problem in said["problems"] if problem["where"] == "fc"]
         assert not any("--trainer-ids" in problem["repair"] for problem in fc)
-    words = ("--trainer", "speculators==0.9.0", "--server", SGLANG, "--draft-config", draft)
-    code, said = told(capsys, check.command, "--dataset", dataset, *words)
+    default = ("--trainer", "speculators==0.9.0", "--server", SGLANG, "--draft-config", draft)
+    code, said = told(capsys, check.command, "--dataset", dataset, *default)
     (whole,) = [problem for problem in said["problems"] if problem["where"] == "fc"]
     assert (code, whole["repair"].endswith("say them with --trainer-ids")) == (1, True)
     own = make_dataset(tmp_path, ("embed", "layer3", "final_normed"))
