@@ -124,7 +124,8 @@ def test_a_sample_that_kills_its_workers_is_found_and_given_up(tmp_path: Path) -
     (row,) = snapshot_of(tmp_path).quarantined()
     assert row.source == f"prompts.jsonl:{len(LENGTHS) + 1}"
     assert "killed 3 workers" in row.detail
-    assert_whole(tmp_path)
+    # A part may be left that was closed as its worker died: a note, and no version names it.
+    assert verify(Dataset.open(LocalDoor(tmp_path / "data"), "small")).errors == []
 
 
 def test_a_worker_that_raises_what_no_one_foresaw_loses_one_sample_and_says_why(tmp_path: Path) -> None:
