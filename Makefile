@@ -56,7 +56,11 @@ demo: $(READY) $(MODEL) $(PROMPTS) ## run the main job on a real model and real 
 
 .PHONY: test
 test: $(READY) assets ## set up and run all tests; pass options to pytest with ARGS="-k name"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+.PHONY: chaos
+chaos: $(READY) assets ## kill drivers and workers many times over; takes minutes
+	@STRATA_TEST_KILLS=8 $(BIN)/python -m pytest tests/datagen/test_kill.py tests/datagen/store/test_kill.py $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## ruff, mypy --strict and the import contracts
