@@ -88,6 +88,8 @@ class Declared(Record):
     """What follows from something that is no list, where ids should stand."""
     capture_flag: str | None = None
     """Where the config can turn capture off."""
+    no_object: Literal["default", "fails", "fails_unless_empty"] = "default"
+    """What follows from something that is no object, where the object with that flag should stand."""
     width: tuple[str, ...] = ()
     """Where a draft's config says how many tensors its input layer takes: a number, or ids to be counted."""
     ids: tuple[IdRule, ...] = ()

@@ -105,7 +105,7 @@ def boundaries_of(
 
 def check_width(way: Way, consumer: Declared, asked: int, captured: Sequence[int], width: int | None) -> None:
     """Say where fewer tensors are captured than asked for, or other than the draft's input layer takes."""
-    if consumer.kind == "server" and len(captured) != asked:
+    if len(captured) != asked:
         way.wrong(
             "ids",
             "slots",

@@ -35,7 +35,7 @@ def at(config: Config, path: str) -> Any:
 
 def captures(way: Way, consumer: Declared, config: Config) -> bool:
     """Say whether the config leaves capture on, for a consumer that can be told to leave it."""
-    if consumer.capture_flag is None:
+    if consumer.capture_flag is None or _fails(way, consumer, config):
         return True
     said = at(config, consumer.capture_flag)
     if isinstance(said, Absent):
@@ -111,9 +111,23 @@ def width_of(consumer: Declared, config: Config) -> int | None:
     return consumer.slots
 
 
+def _fails(way: Way, consumer: Declared, config: Config) -> bool:
+    """Say whether a consumer does not even start, because the object with its flag is something else."""
+    parent = (consumer.capture_flag or "").rpartition(".")[0]
+    value = at(config, parent) if parent else ABSENT
+    if isinstance(value, Absent | Mapping) or value is None or consumer.no_object == "default":
+        return False
+    if consumer.no_object == "fails_unless_empty" and not value:
+        return False
+    message = f"expected an object, got {short(value)}: {consumer.title} fails on it at start"
+    way.wrong(parent, "flag", message, "drop it, or write an object")
+    return True
+
+
 def _check_parents(way: Way, consumer: Declared, config: Config) -> None:
+    said = {problem.where for problem in way.problems}
     for parent in dict.fromkeys(path.rpartition(".")[0] for path in consumer.reads):
-        value = at(config, parent) if parent else ABSENT
+        value = at(config, parent) if parent and parent not in said else ABSENT
         if not isinstance(value, Absent | Mapping) and value is not None:
             _unread(way, consumer, parent, value, "an object that holds the ids")
 

@@ -114,7 +114,9 @@ def _trained(
     fc = tensor_names(boundaries, shape.n_layers)
     if consumer.ids_hold_target:
         return _of_list(way, consumer, shape, fc)
-    check_width(way, consumer, len(fc), boundaries, consumer.slots)
+    default = default_boundaries(consumer, held.rule, shape.n_layers) or ()
+    asked = len(given or consumer.default_ids or default)
+    check_width(way, consumer, asked, boundaries, consumer.slots)
     if way.lost:
         return None
     return way.wiring(consumer, shape, fc, consumer.target.tensor if consumer.target else None)

@@ -269,3 +269,13 @@ def test_the_steps_give_the_reason() -> None:
     assert any("the first id is not 1, so ids are taken as they are" in step for step in new.steps)
     old = resolve_server("sglang", "0.5.12", KIMI, {"eagle_config": {KEY: [3, 31, 59]}})
     assert any("boundary id + 1: boundaries [4, 32, 60]" in step for step in old.steps)
+
+
+@pytest.mark.parametrize("said", [[], "", "x", 3])
+def test_vllm_does_not_start_where_the_object_with_its_flag_is_none(said: object) -> None:
+    for name, version in (("vllm-v1", "0.17.0"), ("vllm-v1", "0.33.0"), ("vllm-v2", "0.33.0")):
+        resolution = resolve_server(name, version, LLAMA, {KEY: [3, 5, 7], "eagle_config": said})
+        starts = name == "vllm-v2" and not said  # V2 takes what is empty for an empty object
+        assert (resolution.wiring is not None) is starts
+        assert starts or "fails on it at start" in resolution.problems[0].message
+    assert resolve_server("vllm-v1", "0.17.0", LLAMA, {"eagle_config": None}).wiring is not None

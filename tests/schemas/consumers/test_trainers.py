@@ -109,3 +109,22 @@ def test_a_shallow_target_is_refused_not_guessed() -> None:
     for name in names("trainer"):
         resolution = resolve_trainer(name, None, Shape(model_type="llama", n_layers=2))
         assert resolution.wiring is None, name
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "ids", "n_layers"),
+    [
+        ("speculators", "0.5.0", [3, 3], 61),
+        ("speculators", "0.5.0", None, 6),
+        ("speculators", "0.9.0", None, 6),
+        ("specforge", "0.2.0", [1, 2, 2, 3], 61),
+    ],
+)
+def test_ids_that_fall_together_are_refused(
+    name: str, version: str, ids: list[int] | None, n_layers: int
+) -> None:
+    resolution = resolve_trainer(name, version, Shape(model_type="llama", n_layers=n_layers), ids=ids)
+    assert resolution.wiring is None
+    assert any(
+        "different boundaries" in p.message or "each id once" in p.message for p in resolution.problems
+    )
