@@ -12,6 +12,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 Given = Mapping[str, Any]
@@ -109,17 +110,15 @@ class _Borrower:
         self.globals: dict[str, Any] = {"__builtins__": builtins, "__name__": path.stem, **given}
 
     def take(self, node: Definition) -> Any:
-        bare = _Bare().visit(ast.parse(ast.unparse(node)))
-        self._supply(bare)
-        code = compile(ast.fix_missing_locations(bare), str(self.path), "exec")
+        code, used = _compiled(node, self.path)
+        self._supply(used)
         scope: dict[str, Any] = {}
         exec(code, self.globals, scope)
         value = scope[node.name]
         self.globals.setdefault(node.name, value)
         return value
 
-    def _supply(self, node: ast.AST) -> None:
-        used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    def _supply(self, used: frozenset[str]) -> None:
         for name in sorted(used):
             if name not in self.globals and not hasattr(builtins, name):
                 self.globals[name] = Inert()  # also what stops a cycle
@@ -140,8 +139,19 @@ class _Borrower:
         return Inert()
 
     def _value(self, node: ast.expr) -> Any:
-        self._supply(node)
+        self._supply(_names(node))
         return eval(compile(ast.Expression(node), str(self.path), "eval"), self.globals)
+
+
+@functools.cache  # a node is one object for as long as its file's tree is kept, which is until the end
+def _compiled(node: Definition, path: Path) -> tuple[CodeType, frozenset[str]]:
+    """The bare definition's code, and the names that it uses."""
+    bare = _Bare().visit(ast.parse(ast.unparse(node)))
+    return compile(ast.fix_missing_locations(bare), str(path), "exec"), _names(bare)
+
+
+def _names(node: ast.AST) -> frozenset[str]:
+    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
 
 
 class _Bare(ast.NodeTransformer):

@@ -1,10 +1,11 @@
 """SGLang's own code: which boundaries a target captures for an EAGLE-3 draft's config."""
 
 import ast
+import functools
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -210,6 +211,19 @@ def _ids_from_component(path: Path, hf_config: SimpleNamespace) -> tuple[bool, A
 
 def _ids_from_runner(path: Path, hf_config: SimpleNamespace) -> tuple[bool, Any]:
     """Before: a `try` within the model runner, cut out and run; a release that reads no ids has none."""
+    code = _reading_block(path)
+    if code is None:
+        return True, None
+    owner = Owner(eagle_use_aux_hidden_state=True)
+    scope: dict[str, Any] = {"self": owner, "draft_model_config": SimpleNamespace(hf_config=hf_config)}
+    exec(code, scope)
+    ids = scope.get("eagle_aux_hidden_state_layer_ids", owner.eagle_aux_hidden_state_layer_ids)
+    return bool(owner.eagle_use_aux_hidden_state), ids
+
+
+@functools.cache
+def _reading_block(path: Path) -> CodeType | None:
+    """The smallest `try` that names the ids, or None where the file has none."""
     wanted = '"eagle_aux_hidden_state_layer_ids"'
     blocks = [
         node
@@ -217,13 +231,9 @@ def _ids_from_runner(path: Path, hf_config: SimpleNamespace) -> tuple[bool, Any]
         if isinstance(node, ast.Try) and wanted in ast.unparse(node).replace("'", '"')
     ]
     if not blocks:
-        return True, None
+        return None
     block = min(blocks, key=lambda node: len(ast.unparse(node)))
-    owner = Owner(eagle_use_aux_hidden_state=True)
-    scope: dict[str, Any] = {"self": owner, "draft_model_config": SimpleNamespace(hf_config=hf_config)}
-    exec(compile(ast.fix_missing_locations(ast.Module([block], [])), str(path), "exec"), scope)
-    ids = scope.get("eagle_aux_hidden_state_layer_ids", owner.eagle_aux_hidden_state_layer_ids)
-    return bool(owner.eagle_use_aux_hidden_state), ids
+    return compile(ast.fix_missing_locations(ast.Module([block], [])), str(path), "exec")
 
 
 def _is_entry(version: str, architecture: str) -> bool:

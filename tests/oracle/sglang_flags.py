@@ -2,7 +2,9 @@
 
 import ast
 import dataclasses
-from types import SimpleNamespace
+import functools
+from pathlib import Path
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 from tests.oracle.borrow import borrow, defines, find
@@ -31,6 +33,7 @@ def effective(version: str, flags: Flags, architecture: str) -> Flags:
 
     Raises what their code raises: AssertionError or TypeError for a part of the flags without the rest.
     """
+    hf_config = SimpleNamespace(architectures=[architecture])
     args = Owner(
         speculative_algorithm="EAGLE3",
         speculative_num_steps=flags.steps,
@@ -45,7 +48,8 @@ def effective(version: str, flags: Flags, architecture: str) -> Flags:
         page_size=1,
         device="cuda",
         json_model_override_args="{}",
-        get_model_config=lambda: SimpleNamespace(hf_config=SimpleNamespace(architectures=[architecture])),
+        get_model_config=lambda: SimpleNamespace(hf_config=hf_config),
+        get_hf_config=lambda: hf_config,
     )
     hook = source("sglang", version) / "srt" / "arg_groups" / "speculative_hook.py"
     if defines(hook, "_handle_eagle_family"):
@@ -83,16 +87,24 @@ def _hook_names(version: str, args: Owner) -> dict[str, Any]:
 def _run_block(version: str, args: Owner) -> None:
     """Before the hook: the two `if` statements of `ServerArgs` that decide the flags, cut out and run."""
     path = source("sglang", version) / "srt" / "server_args.py"
+    choose = _choose(version, args)
+    scope: dict[str, Any] = {"self": args, "auto_choose_speculative_params": choose, "logger": Owner()}
+    scope["model_arch"] = args.get_model_config().hf_config.architectures[0]
+    exec(_blocks(path), scope)
+
+
+@functools.cache
+def _blocks(path: Path) -> CodeType:
+    """The two statements, ready to run."""
     wanted = (
         "auto_choose_speculative_params(self)",
         "self.speculative_num_draft_tokens = self.speculative_num_steps + 1",
     )
-    ifs = [node for node in ast.walk(find(path, "ServerArgs")) if isinstance(node, ast.If)]
-    blocks = [min((n for n in ifs if text in ast.unparse(n)), key=_length) for text in wanted]
-    choose = _choose(version, args)
-    scope: dict[str, Any] = {"self": args, "auto_choose_speculative_params": choose, "logger": Owner()}
-    scope["model_arch"] = args.get_model_config().hf_config.architectures[0]
-    exec(compile(ast.Module(list(blocks), []), str(path), "exec"), scope)
+    texts = [
+        (node, ast.unparse(node)) for node in ast.walk(find(path, "ServerArgs")) if isinstance(node, ast.If)
+    ]
+    blocks = [min((pair for pair in texts if text in pair[1]), key=_length)[0] for text in wanted]
+    return compile(ast.Module(list(blocks), []), str(path), "exec")
 
 
 def _choose(version: str, args: Owner) -> Any:
@@ -104,5 +116,5 @@ def _choose(version: str, args: Owner) -> Any:
     return borrow(path, "auto_choose_speculative_params", given)
 
 
-def _length(node: ast.If) -> int:
-    return len(ast.unparse(node))
+def _length(pair: tuple[ast.If, str]) -> int:
+    return len(pair[1])

@@ -1,0 +1,169 @@
+"""Our resolvers of trainers against the trainers' own code, over generated ids, lists and configs."""
+
+import ast
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.boundary import FINAL, FINAL_NORMED, name_of
+from schemas.consumers.resolution import Resolution
+from schemas.consumers.resolve import Shape, resolve_trainer
+from schemas.consumers.write import what_to_write
+from schemas.wiring import Wiring, target_problems
+from tests.oracle import sglang_code, specforge_code, speculators_code
+from tests.oracle.borrow import tree
+from tests.oracle.comparison import KEY, MODEL_TYPES, Case, ids_of, sglang, vllm
+from tests.oracle.wheels import RELEASES, source
+
+SPECULATORS = RELEASES["speculators"]
+LISTS = [version for version in SPECULATORS if version in ("0.3.0", "0.4.0")]
+SLOTS = [version for version in SPECULATORS if version not in LISTS]
+SPECFORGE = RELEASES["specforge"]
+# The engines that SpecForge may capture with, and what each serves that its targets are.
+ENGINES = [
+    (version, architecture)
+    for version in RELEASES["sglang"]
+    if sglang_code.is_cached(version)
+    for architecture in sorted(sglang_code.supported(version))
+    if version != "0.4.8"  # which takes no ids
+]
+DEPTHS = st.integers(6, 64)
+
+
+@pytest.mark.parametrize("version", SPECULATORS)
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_a_list_is_split_as_speculators_splits_it(version: str, data: st.DataObject) -> None:
+    n_layers = data.draw(DEPTHS)
+    boundaries = data.draw(st.lists(st.integers(0, n_layers), min_size=2, max_size=6))
+    split = speculators_code.split_list if version in LISTS else speculators_code.split_slots
+    fc, target = split(version, boundaries)
+    ours = _wiring(resolve_trainer("speculators", version, _shape(n_layers), _names(boundaries, n_layers)))
+    assert list(ours.fc) == _names(fc, n_layers)
+    assert ours.target is not None
+    assert ours.target.tensor == name_of(target, n_layers)
+
+
+@pytest.mark.parametrize("version", SPECULATORS)
+def test_speculators_norms_and_shifts_as_its_wiring_says(version: str) -> None:
+    wiring = _wiring(resolve_trainer("speculators", version, _shape(61)))
+    assert wiring.target is not None
+    assert wiring.target.applies_norm is speculators_code.applies_norm(version)
+    # What its own generator stores there is never normed: 0.3 learns from that, and is told so.
+    assert wiring.target.tensor == FINAL
+    assert bool(list(target_problems(wiring))) is not wiring.target.applies_norm
+    shifted = speculators_code.shift(version)
+    first = shifted["hidden_states"][0]
+    assert shifted["verifier_last_hidden_states"][0] == first + 1
+    assert wiring.token_shift == {0: "producer", 1: "consumer"}[shifted["input_ids"][0] - first]
+    assert wiring.mask_alignment == {0: "same", 1: "next"}[shifted["loss_mask"][0] - first]
+    assert wiring.position_start == shifted["position_ids"][0]
+
+
+@pytest.mark.parametrize("version", LISTS)
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_v1_ids_are_what_its_worker_captures(version: str, data: st.DataObject) -> None:
+    n_layers = data.draw(DEPTHS)
+    ids = data.draw(ids_of(n_layers))
+    captured = speculators_code.captured_by_v1(version, ids, n_layers)
+    ours = resolve_trainer("speculators", version, _shape(n_layers), ids=ids)
+    if len(captured) < max(2, len(set(ids))):  # an id that no layer has is passed over there in silence
+        assert ours.wiring is None
+        return
+    wiring = _wiring(ours)
+    assert wiring.target is not None
+    assert [*wiring.fc, wiring.target.tensor] == _names(captured, n_layers)
+
+
+@pytest.mark.parametrize("version", SLOTS)
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_ids_of_speculators_are_what_vllm_captures(version: str, data: st.DataObject) -> None:
+    n_layers = data.draw(DEPTHS)
+    ids = data.draw(st.one_of(st.none(), ids_of(n_layers)))
+    ours = resolve_trainer("speculators", version, _shape(n_layers), ids=ids)
+    try:
+        resolved = speculators_code.resolve_ids(version, ids, n_layers)
+    except ValueError:
+        assert ours.wiring is None
+        return
+    theirs = vllm("0.33.0", "V2", "LlamaForCausalLM", Case({KEY: resolved}, n_layers))
+    if theirs.whole:
+        assert list(_wiring(ours).fc) == _names(theirs.boundaries, n_layers)
+    else:
+        assert ours.wiring is None or any(problem.severity == "error" for problem in ours.problems)
+
+
+@pytest.mark.parametrize("version", SPECULATORS)
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_what_is_written_for_speculators_is_what_it_captures(version: str, data: st.DataObject) -> None:
+    n_layers = data.draw(DEPTHS)
+    boundaries = sorted(data.draw(st.sets(st.integers(1, n_layers - 1), min_size=1, max_size=5)))
+    written = what_to_write("speculators", version, _shape(n_layers), boundaries)
+    assert not [problem for problem in written.problems if problem.severity == "error"]
+    if written.ids is None:
+        assert boundaries == [2, n_layers // 2, n_layers - 3]
+        return
+    if version in LISTS:
+        *fc, target = speculators_code.captured_by_v1(version, list(written.ids), n_layers)
+        assert (fc, target) == (boundaries, n_layers)
+    else:
+        resolved = speculators_code.resolve_ids(version, list(written.ids), n_layers)
+        theirs = vllm("0.33.0", "V2", "LlamaForCausalLM", Case({KEY: resolved}, n_layers))
+        assert list(theirs.boundaries) == boundaries
+
+
+@pytest.mark.parametrize("version", SPECFORGE)
+@pytest.mark.parametrize(("engine", "architecture"), ENGINES)
+@settings(deadline=None, max_examples=8)
+@given(data=st.data())
+def test_specforge_captures_with_its_engine_what_we_say(
+    version: str, engine: str, architecture: str, data: st.DataObject
+) -> None:
+    n_layers = data.draw(DEPTHS)
+    ids = data.draw(st.one_of(st.none(), ids_of(n_layers)))
+    config = {"eagle_config": {KEY: ids}} if ids is not None else {}
+    shape = _shape(n_layers, architecture)
+    ours = resolve_trainer("specforge", version, shape, ids=ids, engine=f"sglang=={engine}")
+    try:
+        handed = specforge_code.capture_ids(version, config, n_layers)
+    except ValueError:
+        assert ours.wiring is None
+        return
+    theirs = sglang(engine, architecture, Case({"eagle_config": {KEY: handed}}, n_layers))
+    if theirs.whole:
+        assert list(_wiring(ours).fc) == _names(theirs.boundaries, n_layers)
+    else:
+        assert ours.wiring is None or any(problem.severity == "error" for problem in ours.problems)
+
+
+@pytest.mark.parametrize("version", SPECFORGE)
+def test_specforge_shifts_and_norms_as_its_wiring_says(version: str) -> None:
+    wiring = _wiring(resolve_trainer("specforge", version, _shape(61), engine="sglang==0.5.16"))
+    shifted = specforge_code.shift(version, 4)
+    first = 1  # the hidden states of the sample are not moved, and start with this number
+    assert wiring.token_shift == {0: "producer", 1: "consumer"}[shifted["ids"][0] - first]
+    assert shifted["target"][0] == first + 1
+    assert wiring.mask_alignment == {0: "same", 1: "next"}[shifted["mask"][0] - first]
+    assert wiring.target is not None
+    head = source("specforge", version) / "modeling" / "target" / "target_head.py"
+    calls = [ast.unparse(node.func) for node in ast.walk(tree(head)) if isinstance(node, ast.Call)]
+    assert wiring.target.applies_norm is any("norm" in call for call in calls)
+    assert wiring.target.tensor == FINAL_NORMED
+
+
+def _wiring(resolution: Resolution) -> Wiring:
+    assert resolution.wiring is not None, [str(problem) for problem in resolution.problems]
+    return resolution.wiring
+
+
+def _names(boundaries: Any, n_layers: int) -> list[str]:
+    return [name_of(boundary, n_layers) for boundary in boundaries]
+
+
+def _shape(n_layers: int, architecture: str = "LlamaForCausalLM") -> Shape:
+    return Shape(model_type=MODEL_TYPES[architecture], n_layers=n_layers)
