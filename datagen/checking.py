@@ -292,4 +292,11 @@ def _contract(asked: Asked, report: Report, contract: DraftContract) -> Iterator
         yield from unread
     name, version = named(asked.server)
     vocabulary = report.dataset.schema.target.vocab_size if report.dataset else None
-    yield from contract_problems(contract, name, version, tensors, vocabulary)
+    yield from contract_problems(
+        contract,
+        name,
+        version,
+        tensors,
+        vocabulary,
+        window=report.flags.window if report.flags else None,
+    )

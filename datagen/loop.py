@@ -63,6 +63,8 @@ class Loop:
         name = self._stopping.signal_name or "a signal"
         self._reporter.say("stopping", f"{name}: finishing the parts in hand; once more stops at once")
         self._fleet.wind_up()
+        # At once, what is whole already: a job that is stopped may have seconds only.
+        self._ledger.commit()
 
     def _take(self, came: Made | Lost) -> None:
         if isinstance(came, Made):
