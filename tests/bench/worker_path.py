@@ -31,7 +31,8 @@ MODEL = Path("data/models/smollm2-135m-instruct")
 REAL = ("embed", "layer2", "layer15", "layer27", "final")
 WIDE = ("embed", "layer3", "layer31", "layer59", "final")
 BATCH_TOKENS = 2048
-PAIRS = 7
+PAIRS = 5
+UNIT_SAMPLES = 88
 PLAIN_PIECE_BYTES = 8 << 20
 
 
@@ -49,8 +50,11 @@ def run() -> list[Row]:
 
 def _real_model(cores: int) -> list[Row]:
     engine = EngineSettings(model=str(MODEL), device="cpu", threads=cores)
-    prompts = _prompts(8 * 6, 192, 256, 49152)
-    units = [Unit(str(at), tuple(prompts[at : at + 24])) for at in range(0, len(prompts), 24)]
+    # Units of the size that the demo's run has: a part's opening and closing fall on so many tokens.
+    prompts = _prompts(2 * UNIT_SAMPLES, 192, 256, 49152)
+    units = [
+        Unit(str(at), tuple(prompts[at : at + UNIT_SAMPLES])) for at in range(0, len(prompts), UNIT_SAMPLES)
+    ]
     n_tokens = sum(unit.n_tokens for unit in units)
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16).eval().model
