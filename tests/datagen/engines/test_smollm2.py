@@ -76,7 +76,7 @@ def test_alone_as_in_a_batch(engine: Engine, batch: list[list[int]]) -> None:
 def test_alone_as_in_the_batches_of_a_run(folder: Path) -> None:
     """Real conversations in the batches that a run makes: median at most 0.5%, p99 at most 2%, outliers few.
 
-    A run sorts a unit by length, so that little is padded: `final` was 1.7% at p99, 0.3% of its tokens above it.
+    A run sorts a unit by length, so little is padded: `final` was 1.7% at p99, 0.3% of its tokens above 2%.
     """
     config = load_config([], Path("deploy/runs/demo.toml"), "strata run")
     prepared = prepare(config, "run")
