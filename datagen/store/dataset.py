@@ -61,9 +61,7 @@ class Dataset:
         """
         layout = Layout(name)
         if not door.exists(layout.dataset):
-            probe = getattr(door, "probe_create", None)
-            if probe is not None:
-                probe(name)
+            door.probe_create(name)
             record = DatasetRecord(dataset_id=uuid.uuid4().hex, name=name, created_at=datetime.now(UTC))
             try:
                 create_record(door, layout.dataset, record)

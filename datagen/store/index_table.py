@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from datagen.store.closed_part import index_columns
 from datagen.store.damage import corrupt
 from schemas.records import IndexFile
 
@@ -35,19 +36,10 @@ class PartReference(NamedTuple):
 
 def index_schema(n_tensors: int) -> pa.Schema:
     """Return the columns of an index file of a dataset with `n_tensors` hidden tensors."""
-    fields: list[pa.Field[Any]] = [
-        pa.field("sample_id", pa.binary(ID_BYTES), nullable=False),
-        pa.field("prompt_id", pa.binary(ID_BYTES), nullable=False),
-        pa.field("conversation_id", pa.string(), nullable=False),
-        pa.field("part", pa.int32(), nullable=False),
-        pa.field("row_start", pa.int64(), nullable=False),
-        pa.field("n_tokens", pa.int32(), nullable=False),
-        pa.field("n_trained", pa.int32(), nullable=False),
-        pa.field("crc32c", pa.list_(pa.uint32(), n_tensors), nullable=False),
-        pa.field("norm_median", pa.list_(pa.float32(), n_tensors), nullable=False),
-        pa.field("norm_p99", pa.list_(pa.float32(), n_tensors), nullable=False),
-    ]
-    return pa.schema(fields)
+    columns = index_columns(n_tensors)
+    part = pa.field("part", pa.int32(), nullable=False)
+    without = columns.remove(columns.get_field_index("part_sha256"))
+    return without.set(without.get_field_index("part_id"), part)
 
 
 class IndexTable:
