@@ -59,11 +59,7 @@ def place_of(name: str, n_layers: int) -> Place | Problem:
         )
     boundary = int(match.group(1))
     if boundary >= n_layers:
-        repair = (
-            f"boundary {n_layers} is `final`, before the final norm, or `final_normed`, after it"
-            if boundary == n_layers
-            else None
-        )
+        repair = f"boundary {n_layers} is `final`, before the final norm, or `final_normed`, after it"
         return Problem(
             where=name,
             kind="tensor_name",

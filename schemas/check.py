@@ -4,10 +4,11 @@ Pure: what was found out about each comes in, every problem goes out: role, slot
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.card import Card
-from schemas.problem import Problem
+from schemas.problem import Problem, Severity
 from schemas.provenance import identity_differences
 from schemas.record import Record
 from schemas.schema import Schema
@@ -32,28 +33,56 @@ class Intention(Record):
     """Whether a person wrote it down; a default that nobody chose makes a note, not an error."""
 
 
-def dataset_trainer(schema: Schema, trainer: Wiring) -> Iterator[Problem]:
-    """Yield what a trainer would take that a dataset does not have."""
+def dataset_trainer(schema: Schema, trainer: Wiring, *, raw: bool = False) -> Iterator[Problem]:
+    """Yield what a trainer would take that a dataset does not have.
+
+    Samples are stored unshifted. A trainer that leaves the shift to who writes its files
+    (`token_shift="producer"`) gets it from who hands it the samples, an export in its format or the client,
+    which go by its wiring: a note. A `raw` reader takes the stored samples as they are, and nobody is left
+    to move anything: an error.
+    """
     yield from _depth(schema.target, trainer)
-    slots = [(f"fc[{slot}]", name) for slot, name in enumerate(trainer.fc)]
-    if trainer.target is not None:
-        slots.append(("target", trainer.target.tensor))
-    for where, name in slots:
+    for slot, name in enumerate(trainer.fc):
         if name not in schema.names:
-            yield Problem(
-                where=where,
-                kind="missing",
-                message=f"expected {name} for {trainer.title}, got a dataset of {', '.join(schema.names)}",
-                repair=_how_to_get(name, schema),
-            )
+            yield _missing(schema, trainer, name, f"fc[{slot}]", "fc").model_copy(update={"slot": slot})
+    if trainer.target is not None and trainer.target.tensor not in schema.names:
+        yield _missing(schema, trainer, trainer.target.tensor, "target", "target")
     if trainer.token_shift == "producer":
-        yield Problem(
+        yield _unshifted(trainer, raw)
+
+
+def _missing(
+    schema: Schema, trainer: Wiring, name: str, where: str, role: Literal["fc", "target"]
+) -> Problem:
+    return Problem(
+        where=where,
+        kind="missing",
+        message=f"expected {name} for {trainer.title}, got a dataset of {', '.join(schema.names)}",
+        repair=_how_to_get(name, schema),
+        role=role,
+        expected=name,
+    )
+
+
+def _unshifted(trainer: Wiring, raw: bool) -> Problem:
+    """Say who moves the tokens for a trainer that does not, on samples where token i stands with state i."""
+    told = f"expected tokens that are shifted already ({trainer.title} does not shift), got samples that are "
+    if not raw:
+        return Problem(
             where="token_shift",
             kind="token_shift",
-            message=f"expected tokens that are shifted already ({trainer.title} does not shift), "
-            "got samples as they are: token i stands with state i",
-            repair="shift in the export, or the draft learns to repeat the token it is given",
+            severity="note",
+            message=told + "stored unshifted: an export in its format, or the client by this wiring, moves "
+            "them one to the left",
+            repair="hand it the samples in one of these two ways, not as they are stored",
         )
+    return Problem(
+        where="token_shift",
+        kind="token_shift",
+        message=told + "read as they are stored: they are never moved, state i with token i, and the draft "
+        "learns to repeat the token it is given",
+        repair="hand it an export in its format, or the client's batches; both move tokens by its wiring",
+    )
 
 
 def dataset_server(schema: Schema, server: Wiring) -> Iterator[Problem]:
@@ -67,6 +96,9 @@ def dataset_server(schema: Schema, server: Wiring) -> Iterator[Problem]:
                 message=f"expected a tensor of the dataset ({', '.join(schema.names)}), "
                 f"got {name}, which {server.title} will feed",
                 repair=f"{_how_to_get(name, schema)}, or write other layer ids in the draft's config",
+                role="fc",
+                slot=slot,
+                got=name,
             )
 
 
@@ -84,9 +116,9 @@ def trainer_alone(
     repair = f"feed {trainer.title} {', '.join(intended.fc)} as the input, in this order"
     if trainer.target is not None:
         repair += f", and {expected_target(trainer.target)} as the target"
-    severity = "error" if intended.certain else "note"
-    for problem in slot_problems(intended.fc, trainer.fc, intended.by, f"what {trainer.title} takes"):
-        yield problem.model_copy(update={"severity": severity, "repair": repair})
+    severity: Severity = "error" if intended.certain else "note"
+    got_by = f"what {trainer.title} takes"
+    yield from slot_problems(intended.fc, trainer.fc, intended.by, got_by, repair, severity)
 
 
 def _target_repair(trainer: Wiring, schema: Schema | None, otherwise: str | None) -> str | None:
@@ -111,8 +143,8 @@ def trainer_server(trainer: Wiring, server: Wiring, how: str | None = None) -> I
     repair = f"{how}; or train on {', '.join(server.fc)}"
     if trainer.n_layers != server.n_layers:
         yield _other_depth(trainer.n_layers, f"as {trainer.title} was trained on", server)
-    for problem in slot_problems(trainer.fc, server.fc, by, served):
-        yield problem.model_copy(update={"where": f"served {problem.where}", "repair": repair})
+    for problem in slot_problems(trainer.fc, server.fc, by, served, repair):
+        yield problem.model_copy(update={"where": f"served {problem.where}"})
     yield from difference_notes(trainer, server)
 
 
@@ -123,8 +155,7 @@ def card_trainer(card: Card, trainer: Wiring) -> Iterator[Problem]:
     if trainer.n_layers != meant.n_layers:
         yield _other_depth(meant.n_layers, by, trainer)
     repair = f"feed {trainer.title} {', '.join(meant.fc)} as the input, in this order"
-    for problem in slot_problems(meant.fc, trainer.fc, by, got_by):
-        yield problem.model_copy(update={"repair": repair})
+    yield from slot_problems(meant.fc, trainer.fc, by, got_by, repair)
     yield from target_differences(meant, trainer, by, got_by)
     yield from shift_differences(meant, trainer, by, got_by)
     yield from difference_notes(meant, trainer)

@@ -12,7 +12,7 @@ from typing import Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from schemas.boundary import EMBED, FINAL, FINAL_NORMED, NormState, place_of
-from schemas.problem import Problem
+from schemas.problem import Problem, Severity
 from schemas.record import Record
 
 ConsumerKind = Literal["trainer", "server"]
@@ -105,6 +105,9 @@ def target_problems(wiring: Wiring) -> Iterator[Problem]:
         kind="target",
         message=f"expected {expected} ({treatment}), got {role.tensor}: {what}",
         repair=f"feed {expected} as the target; capture it if the dataset lacks it",
+        role="target",
+        expected=expected,
+        got=role.tensor,
     )
 
 
@@ -122,11 +125,16 @@ def _early(name: str, n_layers: int) -> str:
 
 
 def slot_problems(
-    expected: Sequence[str], got: Sequence[str], expected_by: str, got_by: str
+    expected: Sequence[str],
+    got: Sequence[str],
+    expected_by: str,
+    got_by: str,
+    repair: str,
+    severity: Severity = "error",
 ) -> Iterator[Problem]:
     """Yield how two inputs of a draft differ: once as a whole, then slot by slot with both tensors.
 
-    Problems of the kind `slot` are the detail of the one before them.
+    Problems of the kind `slot` are the detail of the one before them; all share one repair.
     """
     if tuple(expected) == tuple(got):
         return
@@ -135,18 +143,37 @@ def slot_problems(
         f"got {', '.join(got)} ({got_by})"
     )
     if len(expected) != len(got):
-        yield Problem(where="fc", kind="slots", message=f"{what}: {len(expected)} tensors, not {len(got)}")
+        kind, follows = "slots", f"{len(expected)} tensors, not {len(got)}"
     elif sorted(expected) == sorted(got):
+        kind = "order"
         follows = "the same tensors in another order, but each slot has weights of its own"
-        yield Problem(where="fc", kind="order", message=f"{what}: {follows}")
     else:
-        follows = "every shape is right, so nothing else will notice"
-        yield Problem(where="fc", kind="input", message=f"{what}: {follows}")
+        kind, follows = "input", "every shape is right, so nothing else will notice"
+    yield Problem(
+        where="fc",
+        kind=kind,
+        severity=severity,
+        message=f"{what}: {follows}",
+        repair=repair,
+        role="fc",
+        expected=", ".join(expected),
+        got=", ".join(got),
+    )
     for slot, (want, have) in enumerate(zip_longest(expected, got)):
         if want != have:
             wanted = f"{want} ({expected_by})" if want else f"no such slot ({expected_by})"
             given = f"{have} ({got_by})" if have else f"none ({got_by})"
-            yield Problem(where=f"fc[{slot}]", kind="slot", message=f"expected {wanted}, got {given}")
+            yield Problem(
+                where=f"fc[{slot}]",
+                kind="slot",
+                severity=severity,
+                message=f"expected {wanted}, got {given}",
+                repair=repair,
+                role="fc",
+                slot=slot,
+                expected=want,
+                got=have,
+            )
 
 
 def target_differences(expected: Wiring, got: Wiring, expected_by: str, got_by: str) -> Iterator[Problem]:
@@ -164,6 +191,8 @@ def target_differences(expected: Wiring, got: Wiring, expected_by: str, got_by: 
             kind="target",
             message=f"expected {_told(want)} ({expected_by}), got no target ({got_by})",
             repair=f"feed {want.tensor} as the target, or train with {expected.title}",
+            role="target",
+            expected=want.tensor,
         )
         return
     whole = all(role.tensor == expected_target(role) for role in (want, have))
@@ -174,6 +203,9 @@ def target_differences(expected: Wiring, got: Wiring, expected_by: str, got_by: 
         message=f"expected {_told(want)} ({expected_by}), got {_told(have)} ({got_by})"
         + (": the same logits by another way" if whole else ": other logits to learn from"),
         repair=None if whole else f"feed {want.tensor} to a trainer that takes it as {_told(want)}",
+        role="target",
+        expected=want.tensor,
+        got=have.tensor,
     )
 
 
