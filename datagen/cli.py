@@ -1,4 +1,4 @@
-"""The console command `strata`: finds the subcommands that are installed, and turns errors into exit codes.
+"""The console command `strata`: finds the subcommands that are installed.
 
 A subcommand is an entry point of the group `strata.commands`: a function that takes the arguments after its
 name and returns an exit code. 0: all well; 1: problems found; 2: could not try; 130: stopped by a signal.
@@ -7,19 +7,15 @@ name and returns an exit code. 0: all well; 1: problems found; 2: could not try;
 import ast
 import importlib.metadata
 import importlib.util
-import json
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+from schemas.command import Command, guarded
 from schemas.errors import StrataError
 from schemas.problem import Problem
 
-Command = Callable[[Sequence[str]], int]
 GROUP = "strata.commands"
-USAGE_EXIT = 2
-INTERRUPTED_EXIT = 130
 
 
 class UnknownCommandError(StrataError):
@@ -47,43 +43,6 @@ def _found(name: str, commands: Mapping[str, importlib.metadata.EntryPoint]) -> 
         raise UnknownCommandError("no such command", [problem])
     command: Command = commands[name].load()
     return command
-
-
-def guarded(command: Command, arguments: Sequence[str]) -> int:
-    """Run a command; an error of ours is printed with all its problems (as JSON with `--json`)."""
-    try:
-        code = _told(command, arguments)
-        # Here, since what fails at the interpreter's own flush ends in a traceback.
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("strata: stopped", file=sys.stderr)  # noqa: T201
-        return INTERRUPTED_EXIT
-    except BrokenPipeError:
-        # The reader (`| head`) went away: nothing is wrong, and nothing more can be said.
-        _give_up_output()
-        return 0
-    except OSError as error:
-        # The store tells its own; this one is of standard output (a full disk), or of the machine.
-        print(f"strata: {error}", file=sys.stderr)  # noqa: T201
-        _give_up_output()
-        return USAGE_EXIT
-    return code
-
-
-def _told(command: Command, arguments: Sequence[str]) -> int:
-    try:
-        return command(arguments)
-    except StrataError as error:
-        if "--json" in arguments:
-            problems = [problem.model_dump(mode="json") for problem in error.problems]
-            print(json.dumps({"error": error.headline, "problems": problems}))  # noqa: T201
-        else:
-            print(f"strata: {error}", file=sys.stderr)  # noqa: T201
-        return error.exit_code
-
-
-def _give_up_output() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_help(commands: dict[str, importlib.metadata.EntryPoint]) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from datagen.arguments import read_config_arguments
-from datagen.cli import guarded
 from datagen.driver import RunSummary, run
 from datagen.loop import REFUSED_REASONS
-from datagen.progress import human_bytes, human_seconds
+from schemas.command import guarded
+from schemas.figures import human_bytes, human_seconds
 from schemas.problem import Problem
 
 PROG = "strata run"

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from datagen.arguments import Parser
 from datagen.cards import write_card
 from datagen.checking import Asked, Report, card_of, check
 from datagen.printing import printable
+from schemas.command import Parser
 from schemas.consumers.resolution import Resolution
 
 PROG = "strata check"

@@ -23,8 +23,8 @@ from datagen.plan import (
 )
 from datagen.printing import PlainConsole
 from datagen.probe import probe
-from datagen.progress import human_bytes, human_seconds
 from datagen.store.opening import open_door
+from schemas.figures import human_bytes, human_seconds
 from schemas.problem import Problem
 from schemas.schema import Schema
 

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from datagen.arguments import Parser
 from datagen.audit import AuditReading
 from datagen.printing import PlainConsole
-from datagen.progress import human_bytes, human_seconds
 from datagen.show import DatasetView, SampleView, TensorLine, view_dataset, view_sample
 from datagen.store.opening import open_door
+from schemas.command import Parser
+from schemas.figures import human_bytes, human_seconds
 from schemas.records import RunEnd, RunStart, VersionRecord
 from schemas.reference import parse_reference
 

@@ -14,11 +14,11 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from datagen.arguments import Parser, at_least_one
-from datagen.progress import human_bytes
 from datagen.store.dataset import Dataset
 from datagen.store.opening import open_door
 from datagen.store.verify import Report, verify
+from schemas.command import Parser, at_least_one
+from schemas.figures import human_bytes
 from schemas.reference import DatasetReference, parse_reference
 
 PROG = "strata verify"

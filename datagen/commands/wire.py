@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from datagen.arguments import Parser
 from datagen.checking import named
 from datagen.errors import ConfigError
 from datagen.printing import printable
 from datagen.wiring_inputs import shape_of
 from schemas.boundary import name_of
+from schemas.command import Parser
 from schemas.consumers.declared import at_version, names
 from schemas.consumers.resolution import Shape
 from schemas.consumers.write import Written, what_to_write

@@ -10,11 +10,11 @@ import pytest
 
 from datagen import checking, cli
 from datagen.cards import MAX_CARD_BYTES
-from datagen.cli import guarded
 from datagen.commands import check, wire
 from datagen.errors import ConfigError
 from datagen.wiring_inputs import MAX_CONFIG_BYTES
 from schemas.card import CARD_FILE, Card
+from schemas.command import guarded
 from tests.incident.makers import MEANT, draft_config, kimi, make_dataset, wiring_file
 
 SGLANG = "sglang==0.5.23"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from datagen.cli import guarded, main
+from datagen.cli import main
 from datagen.errors import ConfigError
+from schemas.command import guarded
 from schemas.problem import Problem
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from datagen.cli import guarded
 from datagen.commands import plan, show, verify
 from datagen.driver import RunSummary
 from datagen.run import command, in_words, problems_of
+from schemas.command import guarded
 from tests.datagen.run_builders import flags, synthetic_settings, write_prompts
 
 LENGTHS = [5, 64, 65, 130, 33, 12, 200, 90, 1, 40]

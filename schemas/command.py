@@ -1,0 +1,74 @@
+"""A console command of any room: its words in, its exit code out.
+
+Exit codes are 0 (all well), 1 (problems found), 2 (could not try) and 130 (stopped by a signal).
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from schemas.errors import StrataError
+from schemas.problem import Problem
+
+Command = Callable[[Sequence[str]], int]
+USAGE_EXIT = 2
+INTERRUPTED_EXIT = 130
+
+
+class UsageError(StrataError):
+    """The words of a command are off."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose mistakes are errors of ours, so that `--json` holds for them too."""
+
+    def error(self, message: str) -> NoReturn:
+        problem = Problem(where=self.prog, kind="usage", message=message, repair=f"see `{self.prog} --help`")
+        raise UsageError("cannot read the command's arguments", [problem])
+
+
+def at_least_one(text: str) -> int:
+    """Return the number that `text` is; raises `ArgumentTypeError` when it is none, or below 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1, got {text!r}")
+    return int(text)
+
+
+def guarded(command: Command, arguments: Sequence[str]) -> int:
+    """Run a command; an error of ours is printed with all its problems (as JSON with `--json`)."""
+    try:
+        code = _told(command, arguments)
+        # Here, since what fails at the interpreter's own flush ends in a traceback.
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("strata: stopped", file=sys.stderr)  # noqa: T201
+        return INTERRUPTED_EXIT
+    except BrokenPipeError:
+        # The reader (`| head`) went away: nothing is wrong, and nothing more can be said.
+        _give_up_output()
+        return 0
+    except OSError as error:
+        # The store tells its own; this one is of standard output (a full disk), or of the machine.
+        print(f"strata: {error}", file=sys.stderr)  # noqa: T201
+        _give_up_output()
+        return USAGE_EXIT
+    return code
+
+
+def _told(command: Command, arguments: Sequence[str]) -> int:
+    try:
+        return command(arguments)
+    except StrataError as error:
+        if "--json" in arguments:
+            problems = [problem.model_dump(mode="json") for problem in error.problems]
+            print(json.dumps({"error": error.headline, "problems": problems}))  # noqa: T201
+        else:
+            print(f"strata: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+
+
+def _give_up_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
