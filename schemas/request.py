@@ -81,7 +81,7 @@ def _other_schema(schema: Schema, fingerprint: str) -> Problem:
         f"{short(fingerprint, 70)}: the target, a tensor or a token column is another; a fingerprint does "
         "not say which",
         repair="compare the schema that the fingerprint was taken of with this dataset's, field by field; "
-        "then ask for the dataset that has it, or send this dataset's fingerprint if the differences are meant",
+        "then ask for the dataset that has it, or send this dataset's if the differences are meant",
         expected=schema.fingerprint,
         got=fingerprint[:64],
     )

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from schemas.boundary import name_of
 from schemas.consumers.declared import AtVersion, Declared, IdRule, at_version
-from schemas.consumers.resolution import Shape, Way
+from schemas.consumers.resolution import Shape, Way, short
 from schemas.consumers.rules import RULES, formula
 
 
@@ -41,9 +41,8 @@ def rule_of(way: Way, found: AtVersion, shape: Shape, engine: str | None = None)
             "the rule of most models is assumed"
         )
     if rule.never is not None:
-        way.wrong(
-            "architecture", "architecture", f"{consumer.title} {release} on {shape.model_type}: {rule.never}"
-        )
+        message = f"{consumer.title} {release} on {shape.model_type}: {rule.never}"
+        way.wrong("architecture", "architecture", message, "use another version, or another server")
     return Held(rule, consumer, release)
 
 
@@ -55,7 +54,12 @@ def _captor(way: Way, found: AtVersion, engine: str | None) -> AtVersion | None:
     try:
         captor = at_version(name, version or None)
     except (KeyError, ValueError):
-        way.wrong("engine", "consumer", f"expected an engine as {declared}, got {name[:80]!r}")
+        message = f"expected an engine as {declared}, got {short(engine or declared)}"
+        way.wrong("engine", "consumer", message, f"write NAME==VERSION, as {declared}")
+        return None
+    if not captor.consumer.ids:
+        message = f"expected an engine that captures by ids of its own, got {short(name)}"
+        way.wrong("engine", "consumer", message, f"write NAME==VERSION, as {declared}")
         return None
     title = f"{captor.consumer.title} {captor.release}"
     way.steps.append(f"{found.consumer.title} captures with {title}, whose rule holds")
@@ -86,7 +90,8 @@ def boundaries_of(
     if ids is None:
         boundaries = default_boundaries(consumer, rule, n_layers)
         if boundaries is None:
-            way.wrong("ids", "ids", f"expected layer ids, got none: {consumer.title} has no default")
+            message = f"expected layer ids, got none: {consumer.title} has no default"
+            way.wrong("ids", "ids", message, how_to_give(consumer, "layer ids"))
             return None
         said = list(rule.default or consumer.default or ())
         way.steps.append(f"so its default {said} with n={n_layers}: boundaries {boundaries}")
@@ -96,10 +101,12 @@ def boundaries_of(
         way.steps.append(f"{shape.model_type}: {mapped.reason}: boundaries {boundaries} ({rule.source})")
         low = consumer.min_id
         if low is not None and min(ids) < low:
-            way.wrong("ids", "ids", f"expected ids from {low} up for {consumer.title}, got {list(ids)}")
+            message = f"expected ids from {low} up for {consumer.title}, got {list(ids)}"
+            way.wrong("ids", "ids", message, how_to_give(consumer, f"ids from {low} up"))
         if consumer.distinct and len(set(ids)) != len(ids):
-            way.wrong("ids", "ids", f"expected each id once for {consumer.title}, got {list(ids)}")
-    _check(way, held, n_layers, boundaries)
+            message = f"expected each id once for {consumer.title}, got {list(ids)}"
+            way.wrong("ids", "ids", message, how_to_give(consumer, "each id once"))
+    _check(way, consumer, held, n_layers, boundaries)
     return None if way.lost else _ordered(way, consumer, boundaries)
 
 
@@ -111,12 +118,12 @@ def check_width(way: Way, consumer: Declared, asked: int, captured: Sequence[int
             "slots",
             f"expected {asked} different boundaries, got {list(captured)}: {consumer.title} captures a layer "
             "once, so the draft's input layer is fed too little",
-            "write each id once",
+            how_to_give(consumer, f"{asked} different ids"),
         )
     elif width is not None and width != len(captured):
         message = f"expected {width} boundaries for {consumer.title}, got {len(captured)}"
         if not consumer.width:
-            way.wrong("ids", "slots", message)
+            way.wrong("ids", "slots", message, how_to_give(consumer, f"{width} ids"))
             return
         way.beside(
             "num_aux_hidden_states",
@@ -125,6 +132,17 @@ def check_width(way: Way, consumer: Declared, asked: int, captured: Sequence[int
             f"write num_aux_hidden_states = {len(captured)} in the draft's config",
             severity="note",
         )
+
+
+def how_to_give(consumer: Declared, what: str) -> str:
+    """Return a repair: what to write, where this consumer reads it, and how to find out which ids."""
+    if consumer.writing is None:
+        read = " or ".join(consumer.reads)
+        return f"write {what} in {read}" if read else f"give {what}, or use another version"
+    return (
+        f"write {what} as {consumer.writing.name} in {consumer.writing.where}; `strata wire --boundaries "
+        "B,B,B --target-config FILE` says which ids mean which boundaries"
+    )
 
 
 def tensor_names(boundaries: Sequence[int], n_layers: int) -> list[str]:
@@ -147,11 +165,12 @@ def _no_rule(way: Way, consumer: Declared, shape: Shape, release: str) -> None:
     )
 
 
-def _check(way: Way, held: Held, n_layers: int, boundaries: Sequence[int]) -> None:
+def _check(way: Way, consumer: Declared, held: Held, n_layers: int, boundaries: Sequence[int]) -> None:
     outside = [b for b in boundaries if not 0 <= b <= n_layers]
     if outside:
         message = f"expected boundaries from 0 to {n_layers}, got {outside}: no layer reads that"
-        way.wrong("ids", "boundary", message)
+        repair = how_to_give(consumer, f"ids of boundaries from 0 to {n_layers}")
+        way.wrong("ids", "boundary", message, repair)
     places: tuple[tuple[int, Literal["embed", "final"]], ...] = ((0, "embed"), (n_layers, "final"))
     for boundary, place in places:
         if boundary in boundaries and not held.rule.can(place, held.release):
@@ -160,7 +179,8 @@ def _check(way: Way, held: Held, n_layers: int, boundaries: Sequence[int]) -> No
             since = f" (it can in {said})" if isinstance(said, str) else ""
             message = f"{place} cannot be captured by {held.who} on this model{since}"
             message += f": {why}" if why else ""
-            way.wrong("ids", "boundary", message)
+            newer = f", or use {held.captor.title} {said}" if isinstance(said, str) else ""
+            way.wrong("ids", "boundary", message, how_to_give(consumer, f"ids without {place}") + newer)
 
 
 def _ordered(way: Way, consumer: Declared, boundaries: list[int]) -> list[int] | None:
@@ -168,7 +188,8 @@ def _ordered(way: Way, consumer: Declared, boundaries: list[int]) -> list[int] |
     if boundaries == ascending or consumer.order == "kept":
         return boundaries
     if consumer.order == "must_ascend":
-        way.wrong("ids", "order", f"expected ascending ids without doubles, got boundaries {boundaries}")
+        message = f"expected ascending ids without doubles, got boundaries {boundaries}"
+        way.wrong("ids", "order", message, how_to_give(consumer, "the ids in ascending order, each once"))
         return None
     way.steps.append(
         f"{consumer.title} captures in the order of depth, each layer once: {boundaries} becomes {ascending}"

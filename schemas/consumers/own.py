@@ -29,6 +29,11 @@ from schemas.problem import Problem
 from schemas.record import Record, validation_problems
 from schemas.wiring import ConsumerKind, MaskAlignment, Shifter, TargetRole, Wiring
 
+FORM = (
+    'write it as [wiring] with name = "mine", kind = "trainer", fc = ["layer3", ...] and [wiring.target] '
+    'with tensor = "final", applies_norm = true; or as [[consumer]], as in schemas/consumers/systems'
+)
+"""The repair of a file that is no wiring."""
 MAX_TEXT = 1_000_000
 """Characters of a wiring file: more is no wiring."""
 
@@ -59,7 +64,7 @@ def read_user_wiring(text: str, shape: Shape, where: str = "the wiring file") ->
     """Return what a consumer of one's own feeds or takes; a wrong file comes back as problems."""
     way = Way("own", None)
     if len(text) > MAX_TEXT:
-        way.wrong(where, "size", f"expected at most {MAX_TEXT} characters, got {len(text)}")
+        way.wrong(where, "size", f"expected at most {MAX_TEXT} characters, got {len(text)}", FORM)
         return way.end()
     try:
         return _read(way, text, shape, where)
@@ -83,15 +88,20 @@ def _read(way: Way, text: str, shape: Shape, where: str) -> Resolution:
 def _outright(way: Way, where: str, content: dict[str, Any], shape: Shape) -> Resolution:
     other = sorted(content.keys() - {"wiring"})
     if other:
-        way.wrong(where, "extra", f"expected [wiring] alone, got {', '.join(other)[:200]} beside it")
+        message = f"expected [wiring] alone, got {', '.join(other)[:200]} beside it"
+        way.wrong(
+            where, "extra", message, "drop the one or the other: tensors are named, or resolved from ids"
+        )
     own = OwnWiring.model_validate(content["wiring"])
     way.name, way.version = own.name, own.version
     for name in [*own.fc, *([own.target.tensor] if own.target else [])]:
         place = place_of(name, shape.n_layers)
         if isinstance(place, Problem):
-            way.wrong(place.where[:80], place.kind, place.message, place.repair)
+            way.wrong(place.where[:80], place.kind, place.message, place.repair or FORM)
     if own.kind == "trainer" and own.target is None:
-        way.wrong("wiring.target", "missing", "expected a target, since a trainer has one, got none")
+        message = "expected a target, since a trainer has one, got none"
+        repair = 'add [wiring.target] with tensor = "final" and applies_norm = true, or what is the case'
+        way.wrong("wiring.target", "missing", message, repair)
     if way.lost:
         return way.end()
     way.steps.append(f"{own.name}: its tensors as {where} names them")
@@ -103,11 +113,12 @@ def _resolved(
     way: Way, where: str, content: dict[str, Any], shape: Shape, consumers: list[Declared]
 ) -> Resolution:
     if not consumers:
-        way.wrong(where, "missing", "expected [wiring] or [[consumer]], got neither")
+        way.wrong(where, "missing", "expected [wiring] or [[consumer]], got neither", FORM)
         return way.end()
     names = sorted({consumer.name for consumer in consumers})
     if len(names) > 1:
-        way.wrong(where, "consumer", f"expected one consumer, at its versions, got {', '.join(names)[:200]}")
+        message = f"expected one consumer, at its versions, got {', '.join(names)[:200]}"
+        way.wrong(where, "consumer", message, "write a file for each")
         return way.end()
     given = Given.model_validate(content.get("given", {}))
     name, version = names[0], given.version
@@ -118,5 +129,6 @@ def _resolved(
 
 def _refused(way: Way, where: str, headline: str, problems: tuple[Problem, ...]) -> Resolution:
     way.lost = True
-    way.problems += problems or (Problem(where=where, kind="toml", message=headline),)
+    for problem in problems or (Problem(where=where, kind="toml", message=headline, repair=FORM),):
+        way.problems.append(problem.model_copy(update={"repair": problem.repair or FORM}))
     return way.end()

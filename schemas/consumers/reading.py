@@ -13,6 +13,10 @@ from schemas.consumers.resolution import Way, short
 
 MAX_IDS = 64
 MAX_ID = 100_000
+_LIST = (
+    "write a list of whole numbers there, as [3, 31, 59]; `strata wire --boundaries B,B,B --target-config "
+    "FILE` says which ids mean which boundaries"
+)
 Config = Mapping[str, Any]
 
 
@@ -77,9 +81,8 @@ def written_ids(way: Way, consumer: Declared, config: Config, default: Sequence[
         if consumer.malformed == "default":
             _unread(way, consumer, path, value, "a list of layer ids")
             return None
-        way.wrong(
-            path, "ids", f"expected a list of layer ids, got {short(value)}: {consumer.title} fails on it"
-        )
+        message = f"expected a list of layer ids, got {short(value)}: {consumer.title} fails on it"
+        way.wrong(path, "ids", message, _LIST)
         return None
     way.steps.append(f"ids {short(value)} from {path}")
     return checked_ids(way, path, value)
@@ -88,14 +91,14 @@ def written_ids(way: Way, consumer: Declared, config: Config, default: Sequence[
 def checked_ids(way: Way, where: str, value: object) -> list[int] | None:
     """Return a list of ids as such, or say what is wrong with it."""
     if not isinstance(value, list) or not value or len(value) > MAX_IDS:
-        way.wrong(where, "ids", f"expected a list of 1 to {MAX_IDS} layer ids, got {short(value)}")
+        way.wrong(where, "ids", f"expected a list of 1 to {MAX_IDS} layer ids, got {short(value)}", _LIST)
         return None
     bad = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
     if bad:
-        way.wrong(where, "ids", f"expected whole numbers, got {short(bad)}")
+        way.wrong(where, "ids", f"expected whole numbers, got {short(bad)}", _LIST)
         return None
     if any(abs(item) > MAX_ID for item in value):
-        way.wrong(where, "ids", f"expected layer ids below {MAX_ID}, got {short(value)}")
+        way.wrong(where, "ids", f"expected layer ids below {MAX_ID}, got {short(value)}", _LIST)
         return None
     return list(value)
 

@@ -46,14 +46,12 @@ class Way:
         self.lost = False
         """Whether what will be fed cannot be known any more."""
 
-    def wrong(self, where: str, kind: str, message: str, repair: str | None = None) -> None:
+    def wrong(self, where: str, kind: str, message: str, repair: str) -> None:
         """Say what stands in the way of a wiring."""
         self.lost = True
         self.beside(where, kind, message, repair)
 
-    def beside(
-        self, where: str, kind: str, message: str, repair: str | None = None, severity: Severity = "error"
-    ) -> None:
+    def beside(self, where: str, kind: str, message: str, repair: str, severity: Severity = "error") -> None:
         """Say what is wrong, or worth knowing, beside a wiring that is known all the same."""
         self.problems.append(
             Problem(where=where, kind=kind, message=message, repair=repair, severity=severity)
@@ -77,14 +75,18 @@ class Way:
         except KeyError:
             known = ", ".join(names(kind))
             message = f"expected one of {known}, got {short(self.name)}"
-            self.wrong(kind, "consumer", message, "or declare its wiring in a file")
+            repair = "write one of them, or declare it in a wiring file (--trainer-wiring FILE)"
+            self.wrong(kind, "consumer", message, repair)
             return None
         except ValueError as error:
-            self.wrong(f"{kind} version", "version", str(error))
+            newest = at_version(self.name, None, among)
+            known = f"{self.name}=={newest.release}" if newest.consumer.versions else self.name
+            self.wrong(f"{kind} version", "version", str(error), f"write {known}, or a version like it")
             return None
         consumer = found.consumer
         if consumer.kind != kind:
-            self.wrong(kind, "consumer", f"expected a {kind}, got {consumer.name}, a {consumer.kind}")
+            repair = f"name it with --{consumer.kind}, or write one of {', '.join(names(kind))}"
+            self.wrong(kind, "consumer", f"expected a {kind}, got {consumer.name}, a {consumer.kind}", repair)
             return None
         if found.assumed is not None:
             self.assumptions.append(found.assumed)
@@ -98,7 +100,7 @@ class Way:
         for name in [*fc, *([target] if target is not None else [])]:
             place = place_of(name, shape.n_layers)
             if isinstance(place, Problem):
-                self.wrong("tensors", place.kind, place.message, place.repair)
+                self.wrong("tensors", place.kind, place.message, place.repair or "name one that it has")
         if self.lost:
             return None
         role = None

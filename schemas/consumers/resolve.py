@@ -43,7 +43,10 @@ def resolve_server(
     if found is None:
         return way.end()
     if not isinstance(draft_config, Mapping):
-        way.wrong("draft config", "json", f"expected an object, got {short(draft_config)}")
+        message = f"expected an object, got {short(draft_config)}"
+        way.wrong(
+            "draft config", "json", message, "give the config.json that lies beside the draft's weights"
+        )
         return way.end()
     if found.consumer.one_of:
         return _one_of(way, found, lambda member: resolve_server(member, version, shape, draft_config))
@@ -104,7 +107,8 @@ def _trained(
         given = checked_ids(way, "ids", list(ids))
         way.steps.append(f"ids {short(list(ids))} as given")
         if not consumer.takes_ids:
-            way.wrong("ids", "ids", f"expected none for {consumer.title}, whose layers are fixed")
+            message = f"expected none for {consumer.title}, whose layers are fixed"
+            way.wrong("ids", "ids", message, "give it no ids, or train with another trainer")
     held = rule_of(way, found, shape, engine)
     if held is None or way.lost:
         return None
@@ -124,7 +128,9 @@ def _trained(
 
 def _of_list(way: Way, consumer: Declared, shape: Shape, tensors: Sequence[str]) -> Wiring | None:
     if len(tensors) < 2:
-        way.wrong("tensors", "slots", f"expected at least 2 tensors in the list, got {len(tensors)}")
+        message = f"expected at least 2 tensors in the list, got {len(tensors)}"
+        repair = f"hand {consumer.title} the inputs, in their order, and the target behind them"
+        way.wrong("tensors", "slots", message, repair)
         return None
     *fc, target = tensors
     way.steps.append(

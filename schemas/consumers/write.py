@@ -59,6 +59,7 @@ def what_to_write(
             "trainer",
             "undecided",
             f"expected one of {', '.join(found.consumer.one_of)}, got {name}: {found.consumer.source}",
+            "name the one that is meant",
         )
     elif (
         found is not None and _are_boundaries(way, boundaries, shape) and _keeps_order(way, found, boundaries)
@@ -146,7 +147,12 @@ def _tried(attempt: _Attempt, boundaries: Sequence[int], shape: Shape) -> Writte
     if resolution.wiring is not None and fed != tuple(tensor_names(boundaries, shape.n_layers)):
         wanted = ", ".join(tensor_names(boundaries, shape.n_layers))
         problems.append(
-            Problem(where="ids", kind="ids", message=f"expected {wanted} to be fed, got {', '.join(fed)}")
+            Problem(
+                where="ids",
+                kind="ids",
+                message=f"expected {wanted} to be fed, got {', '.join(fed)}",
+                repair="write other ids",
+            )
         )
     return Written(
         consumer=resolution.consumer,
@@ -181,15 +187,16 @@ def _no_ids(way: Way, consumer: Declared, shape: Shape, boundaries: Sequence[int
 
 def _are_boundaries(way: Way, boundaries: Sequence[int], shape: Shape) -> bool:
     if not 1 <= len(boundaries) <= MAX_IDS:
-        way.wrong("boundaries", "boundary", f"expected 1 to {MAX_IDS} boundaries, got {len(boundaries)}")
+        message = f"expected 1 to {MAX_IDS} boundaries, got {len(boundaries)}"
+        way.wrong("boundaries", "boundary", message, "write one for each slot of the draft's input")
         return False
     bad = [
         b for b in boundaries if isinstance(b, bool) or not isinstance(b, int) or not 0 <= b <= shape.n_layers
     ]
     if bad:
-        way.wrong(
-            "boundaries", "boundary", f"expected boundaries from 0 to {shape.n_layers}, got {short(bad)}"
-        )
+        message = f"expected boundaries from 0 to {shape.n_layers}, got {short(bad)}"
+        repair = f"0 is embed, {shape.n_layers} is final: write numbers between them"
+        way.wrong("boundaries", "boundary", message, repair)
     return not bad
 
 

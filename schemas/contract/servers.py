@@ -184,12 +184,14 @@ def reading_of(
     try:
         release = release_of(version)
     except ValueError as error:
-        return None, [Problem(where="server", kind="version", message=str(error)[:200])]
+        repair = f"write it as {server.last}"
+        return None, [Problem(where="server", kind="version", message=str(error)[:200], repair=repair)]
     if release < release_of(server.first):
         message = (
             f"expected {server.title} {server.first} or later, got {version}: no EAGLE-3 draft was read there"
         )
-        return None, [Problem(where="server", kind="version", message=message)]
+        repair = f"serve with {server.title} {server.first} or later"
+        return None, [Problem(where="server", kind="version", message=message, repair=repair)]
     if release > release_of(server.last):
         message = (
             f"{server.title} {version} is newer than {server.last}, the last one read: taken to do the same"

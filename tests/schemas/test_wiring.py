@@ -77,7 +77,7 @@ names = st.sampled_from(all_names(8))
 @settings(deadline=None, max_examples=100)
 @given(st.lists(names, min_size=1, max_size=5), st.lists(names, min_size=1, max_size=5))
 def test_inputs_agree_only_when_every_slot_does(expected: list[str], got: list[str]) -> None:
-    problems = list(slot_problems(expected, got, "the one", "the other"))
+    problems = list(slot_problems(expected, got, "the one", "the other", "do it"))
     if expected == got:
         assert problems == []
         return

@@ -22,7 +22,8 @@ def tokens_of(args: str | Sequence[str]) -> list[str] | Problem:
     n_characters = len(args) if isinstance(args, str) else sum(len(word) + 1 for word in args)
     if n_characters > MAX_CHARACTERS:
         message = f"expected at most {MAX_CHARACTERS} characters, got {n_characters}: no shell passes them on"
-        return Problem(where="server args", kind="too_long", message=message)
+        repair = "give the command line that starts the server"
+        return Problem(where="server args", kind="too_long", message=message, repair=repair)
     if not isinstance(args, str):
         return list(args)
     try:

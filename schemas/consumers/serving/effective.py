@@ -67,10 +67,12 @@ def _assumed(server: _Server, version: str | None) -> list[Problem]:
     try:
         release = release_of(version)
     except ValueError as error:
-        return [Problem(where="server", kind="version", message=str(error)[:200])]
+        repair = f"write it as {server.last}"
+        return [Problem(where="server", kind="version", message=str(error)[:200], repair=repair)]
     if release < release_of(server.first):
         message = f"expected {server.title} {server.first} or later, got {version}: its flags were not read"
-        return [Problem(where="server", kind="version", message=message)]
+        repair = f"check flags for a version from {server.first} to {server.last}"
+        return [Problem(where="server", kind="version", message=message, repair=repair)]
     if release > release_of(server.last):
         message = f"{server.title} {version} is newer than {server.last}, the last one read: taken as it"
         return [Problem(where="server", kind="assumed", severity="note", message=message)]
