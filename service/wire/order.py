@@ -2,8 +2,8 @@
 
 A sample's key is a mix of the first 8 bytes of its id (big-endian; ids are hashes) with two 64-bit words of
 sha256 over `strata.order.v1`, the seed and the epoch in decimal, each pair parted by a zero byte: the first
-two words of that digest, big-endian, `k0` and `k1`. `key = mix(mix(prefix ^ k0) ^ k1)`, `mix` the finalizer of
-splitmix64. Samples stand in the order of their keys; equal keys in the order of their ids.
+two words of that digest, big-endian, `k0` and `k1`. `key = mix(mix(prefix ^ k0) ^ k1)`, `mix` the finalizer
+of splitmix64. Samples stand in the order of their keys; equal keys in the order of their ids.
 
 So the order does not depend on how samples are packed in parts, and leaving some out (a split, a minimum of
 tokens, a dropped sample) leaves the order of the others as it was. Test vectors are in

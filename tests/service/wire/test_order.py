@@ -75,7 +75,7 @@ def test_leaving_samples_out_keeps_the_order_of_the_others(
     n: int, seed: int, epoch: int, kept: object
 ) -> None:
     ids = ids_of([str(i).encode() for i in range(n)])
-    keep = np.array([kept.random() < 0.5 for _ in range(n)], bool)  # type: ignore[attr-defined]
+    keep = np.array([kept.random() for _ in range(n)]) < 0.5  # type: ignore[attr-defined]
     order = epoch_order(ids, seed, epoch)
     assert sorted(order.tolist()) == list(range(n))
     whole = [bytes(ids[row]) for row in order if keep[row]]

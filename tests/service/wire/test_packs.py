@@ -1,5 +1,7 @@
 """Packs: within their budget, and each given exactly once an epoch whatever the world does."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,7 +26,7 @@ def test_packs_hold_every_sample_once_and_are_full(
     assert starts[0] == 0
     assert starts[-1] == len(lengths)
     assert (np.diff(starts) > 0).all()
-    for first, end in zip(starts[:-1], starts[1:], strict=True):
+    for first, end in pairwise(starts):
         assert max_tokens is None or sum(lengths[first:end]) <= max_tokens
         assert max_samples is None or end - first <= max_samples
         if end < len(lengths):
