@@ -3,12 +3,17 @@
 from pathlib import Path
 
 from datagen.errors import ConfigError
-from datagen.store.errors import AlreadyExistsError
+from datagen.store.errors import AlreadyExistsError, StoreError
 from datagen.store.local import LocalDoor
 from schemas.card import CARD_FILE, Card
-from schemas.errors import RecordError
+from schemas.errors import RecordError, StrataError
+from schemas.problem import Problem
 
 MAX_CARD_BYTES = 1 << 20
+REPAIR = (
+    "take the card as it was saved, or write it anew: "
+    "`strata check --dataset ROOT/DATASET --trainer NAME --save-card FILE`"
+)
 
 
 def read_card(file: Path) -> Card:
@@ -19,6 +24,8 @@ def read_card(file: Path) -> Card:
         if size > MAX_CARD_BYTES:
             raise ConfigError(f"{path}: expected a card, got {size:,} bytes: too large for one")
         return Card.from_json(path.read_bytes(), str(path))
+    except RecordError as error:
+        raise RecordError(error.headline, _repaired(error, REPAIR)) from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: expected a card, got: {error}") from error
 
@@ -37,7 +44,15 @@ def write_card(file: Path, card: Card) -> Path:
         raise ConfigError(
             f"{path}: expected no file, or this very card, got another; give another name, or remove it"
         ) from error
+    except StoreError as error:
+        raise ConfigError(
+            error.headline, _repaired(error, "give a file in a folder that you can write")
+        ) from error
     return path
+
+
+def _repaired(error: StrataError, repair: str) -> list[Problem]:
+    return [problem.model_copy(update={"repair": problem.repair or repair}) for problem in error.problems]
 
 
 def _is(path: Path, card: Card) -> bool:

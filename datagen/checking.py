@@ -49,12 +49,16 @@ class Asked:
     trainer: str | None = None
     trainer_ids: tuple[int, ...] | None = None
     """Layer ids that the trainer is given, in its own numbers, in place of its default."""
+    trainer_engine: str | None = None
+    """What the trainer captures with (`sglang==0.5.23`), where that is not the release it comes with."""
     trainer_wiring: Path | None = None
     card: Path | None = None
     server: str | None = None
     draft_config: Path | None = None
     target_config: Path | None = None
     server_args: str | None = None
+    raw: bool = False
+    """Whether the trainer reads samples as they are stored: no export, and not the client, between them."""
 
 
 @dataclass
@@ -90,14 +94,14 @@ def check(asked: Asked) -> Report:
     )
     draft = read_json(asked.draft_config, "a draft's config.json") if asked.draft_config else {}
     shape, target = shape_of(report.dataset, report.card, asked.target_config)
-    report.trained = _trained(asked, report, shape)
+    report.trained = _trained(asked, report, shape, draft)
     if asked.server:
         name, version = named(asked.server)
         report.served = resolve_server(name, version, shape, draft)
         if asked.server_args is not None:
             report.flags = effective_flags(name, version, asked.server_args, model_type=shape.model_type)
     report.problems = [
-        *_of_resolutions(report),
+        *_of_resolutions(asked, report),
         *_targets(report, target),
         *_pairs(asked, report, shape, draft),
         *(report.flags.problems if report.flags else ()),
@@ -141,32 +145,37 @@ def _enough(asked: Asked) -> None:
     problems = []
     if asked.trainer is not None and asked.trainer_wiring is not None:
         message = "expected one of --trainer and --trainer-wiring, got both"
-        problems.append(Problem(where="trainer", kind="usage", message=message))
-    if asked.trainer_ids is not None and asked.trainer is None:
-        problems.append(
-            Problem(where="--trainer-ids", kind="usage", message="expected --trainer with it, got none")
-        )
-    has_trainer = asked.trainer is not None or asked.trainer_wiring is not None
-    sides = bool(asked.dataset) + has_trainer + bool(asked.card) + bool(asked.server)
+        problems.append(_usage("trainer", message, "drop the one that does not run"))
+    for flag, value in (("--trainer-ids", asked.trainer_ids), ("--trainer-engine", asked.trainer_engine)):
+        if value is not None and asked.trainer is None:
+            problems.append(_usage(flag, "expected --trainer with it, got none", "add --trainer NAME"))
+    if asked.raw and not (asked.dataset and has_trainer(asked)):
+        message = "expected --dataset and a trainer with it, got one or none"
+        problems.append(_usage("--raw", message, "add them: it says how the trainer reads the dataset"))
+    sides = bool(asked.dataset) + has_trainer(asked) + bool(asked.card) + bool(asked.server)
     if sides < 2:
-        problems.append(
-            Problem(
-                where="check",
-                kind="usage",
-                message=f"expected two of --dataset, a trainer, --card and --server, got {sides}",
-                repair="a trainer is --trainer NAME[==VERSION] or --trainer-wiring FILE",
-            )
-        )
+        message = f"expected two of --dataset, a trainer, --card and --server, got {sides}"
+        repair = "a trainer is --trainer NAME[==VERSION] or --trainer-wiring FILE"
+        problems.append(_usage("check", message, repair))
     if asked.server_args is not None and not asked.server:
         problems.append(
-            Problem(where="--server-args", kind="usage", message="expected --server with it, got none")
+            _usage("--server-args", "expected --server with it, got none", "add --server NAME[==VERSION]")
         )
     if problems:
         raise ConfigError("there is nothing to compare", problems)
 
 
-def _trained(asked: Asked, report: Report, shape: Shape) -> Resolution | None:
-    if report.card is not None and asked.trainer is None and asked.trainer_wiring is None:
+def has_trainer(asked: Asked) -> bool:
+    """Say whether a trainer is asked about, by name or by a wiring file."""
+    return asked.trainer is not None or asked.trainer_wiring is not None
+
+
+def _usage(where: str, message: str, repair: str) -> Problem:
+    return Problem(where=where, kind="usage", message=message, repair=repair)
+
+
+def _trained(asked: Asked, report: Report, shape: Shape, draft: Mapping[str, Any]) -> Resolution | None:
+    if report.card is not None and not has_trainer(asked):
         wiring = report.card.wiring
         return Resolution(
             consumer=wiring.consumer,
@@ -180,7 +189,15 @@ def _trained(asked: Asked, report: Report, shape: Shape) -> Resolution | None:
         return None
     name, version = named(asked.trainer)
     listed = _listed(name, version, report) if asked.trainer_ids is None else None
-    return resolve_trainer(name, version, shape, tensors=listed, ids=asked.trainer_ids)
+    return resolve_trainer(
+        name,
+        version,
+        shape,
+        tensors=listed,
+        ids=asked.trainer_ids,
+        engine=asked.trainer_engine,
+        draft_config=draft if asked.draft_config else None,
+    )
 
 
 def _listed(name: str, version: str | None, report: Report) -> tuple[str, ...] | None:
@@ -194,21 +211,25 @@ def _listed(name: str, version: str | None, report: Report) -> tuple[str, ...] |
     return report.dataset.schema.names if reading == "list" else None
 
 
-def _of_resolutions(report: Report) -> Iterator[Problem]:
+def _reads_draft(asked: Asked) -> bool:
+    """Say whether the trainer takes its layer ids from the draft's config."""
+    try:
+        return bool(asked.trainer and at_version(*named(asked.trainer)).consumer.reads)
+    except (KeyError, ValueError):
+        return False  # told when it is resolved
+
+
+def _of_resolutions(asked: Asked, report: Report) -> Iterator[Problem]:
     for who, resolution in (("trainer", report.trained), ("server", report.served)):
         if resolution is None:
             continue
         for problem in resolution.problems:
             where = problem.where if problem.where.startswith(who) else f"{who}: {problem.where}"
-            yield problem.model_copy(
-                update={"where": where, "repair": problem.repair or _repair(who, problem)}
-            )
+            unsaid = who == "trainer" and problem.where == "ids" and asked.trainer_ids is None
+            hint = "; to check ids that it is given elsewhere, add --trainer-ids" if unsaid else ""
+            yield problem.model_copy(update={"where": where, "repair": (problem.repair or "") + hint})
         for assumption in resolution.assumptions:
             yield Problem(where=who, kind="assumption", severity="note", message=assumption)
-
-
-def _repair(who: str, problem: Problem) -> str | None:
-    return "give its layer ids with --trainer-ids" if (who, problem.where) == ("trainer", "ids") else None
 
 
 def _targets(report: Report, target: Target | None) -> Iterator[Problem]:
@@ -223,14 +244,15 @@ def _pairs(asked: Asked, report: Report, shape: Shape, draft: Mapping[str, Any])
     trained = report.trained.wiring if report.trained else None
     served = report.served.wiring if report.served else None
     schema = report.dataset.schema if report.dataset else None
+    reads_draft = bool(asked.draft_config) and _reads_draft(asked)
     if trained is not None:
         for problem in trainer_alone(trained, _intention(asked, report, shape, bool(draft)), schema):
-            yield _hinted(problem, asked, report)
+            yield problem if reads_draft else _hinted(problem, asked, report)
         yield from mask_notes(trained)
     if report.card is not None and trained is not None:
         yield from card_trainer(report.card, trained)
     if schema is not None and trained is not None:
-        yield from dataset_trainer(schema, trained)
+        yield from dataset_trainer(schema, trained, raw=asked.raw)
     if schema is not None and served is not None and trained is None:
         yield from dataset_server(schema, served)
     weights = report.card.wiring if report.card is not None else trained
@@ -241,7 +263,7 @@ def _pairs(asked: Asked, report: Report, shape: Shape, draft: Mapping[str, Any])
 def _hinted(problem: Problem, asked: Asked, report: Report) -> Problem:
     """Add to the repair of an input that is but a trainer's default how to say what it is really given."""
     by_default = asked.trainer is not None and asked.trainer_ids is None
-    if not by_default or not problem.where.startswith("fc") or _listed(*named(asked.trainer or ""), report):
+    if not by_default or problem.role != "fc" or _listed(*named(asked.trainer or ""), report):
         return problem
     hint = "; if it is given other layer ids than its default, say them with --trainer-ids"
     return problem.model_copy(update={"repair": (problem.repair or "") + hint})
@@ -272,8 +294,10 @@ def _intention(asked: Asked, report: Report, shape: Shape, has_draft: bool) -> I
         return Intention(fc=report.served.wiring.fc, by=by)
     if asked.trainer is None or asked.trainer_ids is not None:
         return None
+    if _reads_draft(asked) and has_draft:
+        return None
     name, version = named(asked.trainer)
-    usual: Wiring | None = resolve_trainer(name, version, shape).wiring
+    usual: Wiring | None = resolve_trainer(name, version, shape, engine=asked.trainer_engine).wiring
     if usual is None:
         return None
     return Intention(

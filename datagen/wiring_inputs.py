@@ -129,10 +129,19 @@ def _check_target_config(content: Mapping[str, Any], path: Path) -> None:
             )
             for name in ("num_hidden_layers", "hidden_size", "vocab_size")
         ),
+        *(
+            (name, "at least 1", body.get(name), not isinstance(body.get(name), int) or body[name] > 0)
+            for name in ("num_hidden_layers", "hidden_size", "vocab_size")
+        ),
         ("num_hidden_layers", f"at most {MAX_LAYERS}", n_layers, _at_most(n_layers, MAX_LAYERS)),
     )
     problems = [
-        Problem(where=f"{path}: {name}", kind="config", message=f"expected {expected}, got {short(value)}")
+        Problem(
+            where=f"{path}: {name}",
+            kind="config",
+            message=f"expected {expected}, got {short(value)}",
+            repair="give the target's own config.json, as it lies beside its weights",
+        )
         for name, expected, value, is_right in found
         if not is_right
     ]

@@ -42,11 +42,21 @@ def parse_reference(text: str) -> DatasetReference:
     problems = name_problems(dataset)
     if at and not re.fullmatch(r"[1-9][0-9]{0,7}", version):
         problems.append(
-            Problem(where="version", kind="version", message=f"expected a number from 1, got {version!r}")
+            Problem(
+                where="version",
+                kind="version",
+                message=f"expected a number from 1, got {version!r}",
+                repair="write it as data/demo@3, or leave it out for the newest",
+            )
         )
     if root.endswith(":"):
         problems.append(
-            Problem(where="root", kind="root", message=f"expected a bucket in the URL, got {text!r}")
+            Problem(
+                where="root",
+                kind="root",
+                message=f"expected a bucket in the URL, got {text!r}",
+                repair="write it as s3://bucket/folder/demo",
+            )
         )
     if problems:
         raise DatasetNameError(f"expected ROOT/DATASET[@VERSION], got {text!r}", problems)
@@ -56,9 +66,16 @@ def parse_reference(text: str) -> DatasetReference:
 def name_problems(dataset: str) -> list[Problem]:
     """Return what is wrong with a dataset's name.
 
-    >>> [str(problem) for problem in name_problems("..")]
-    ["dataset: expected letters, digits, `.`, `_` and `-`, starting with a letter or digit, got '..'"]
+    >>> [problem.message for problem in name_problems("..")]
+    ["expected letters, digits, `.`, `_` and `-`, starting with a letter or digit, got '..'"]
     """
     if _NAME.fullmatch(dataset):
         return []
-    return [Problem(where="dataset", kind="name", message=f"expected {NAME_RULE}, got {dataset!r}")]
+    return [
+        Problem(
+            where="dataset",
+            kind="name",
+            message=f"expected {NAME_RULE}, got {dataset!r}",
+            repair="name it so, as demo-1",
+        )
+    ]

@@ -33,6 +33,8 @@ def command(arguments: Sequence[str]) -> int:
         dataset=given.dataset,
         trainer=given.trainer,
         trainer_ids=given.trainer_ids,
+        trainer_engine=given.trainer_engine,
+        raw=given.raw,
         trainer_wiring=given.trainer_wiring,
         card=given.card,
         server=given.server,
@@ -62,6 +64,16 @@ def _parser() -> Parser:
         type=read_ids,
         metavar="ID,ID,...",
         help="the layer ids that the trainer is given, in its own numbers, in place of its default",
+    )
+    parser.add_argument(
+        "--trainer-engine",
+        metavar="NAME==VERSION",
+        help="what the trainer captures with, where it is not the release that it comes with",
+    )
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="the trainer reads samples as they are stored, with neither an export nor the client between",
     )
     parser.add_argument("--trainer-wiring", type=Path, metavar="FILE", help="a wiring of your own, in TOML")
     parser.add_argument("--card", type=Path, metavar="FILE", help="the card of a draft's checkpoint")

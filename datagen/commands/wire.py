@@ -10,7 +10,7 @@ from datagen.printing import printable
 from datagen.wiring_inputs import shape_of
 from schemas.boundary import name_of
 from schemas.command import Parser
-from schemas.consumers.declared import at_version, names
+from schemas.consumers.declared import at_version, declared, names
 from schemas.consumers.resolution import Shape
 from schemas.consumers.write import Written, what_to_write
 from schemas.problem import Problem
@@ -35,12 +35,20 @@ def command(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--trainer", action="append", metavar="NAME[==VERSION]", help="only these; repeatable"
     )
+    parser.add_argument(
+        "--trainer-engine",
+        metavar="NAME==VERSION",
+        help="what trainers capture with, where it is not the release that they come with, as sglang==0.5.23",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args(list(arguments))
     shape, _ = shape_of(None, None, given.target_config)
     boundaries = read_boundaries(given.boundaries)
     asked = [*(given.server or ()), *(given.trainer or ())]
-    written = [what_to_write(*named(name), shape, boundaries) for name in asked or _each()]
+    written = [
+        what_to_write(*named(name), shape, boundaries, _engine(name, given.trainer_engine, not asked))
+        for name in asked or _each()
+    ]
     if given.json:
         answers = [answer.model_dump(mode="json") for answer in written]
         print(json.dumps({"boundaries": boundaries, "consumers": answers}))  # noqa: T201
@@ -48,6 +56,16 @@ def command(arguments: Sequence[str]) -> int:
         print(printable("\n".join(in_words(shape, boundaries, written))))  # noqa: T201
     # Of all consumers some always cannot; of those that were asked for, that is a problem.
     return int(any(_errors(answer) for answer in written) if asked else all(map(_errors, written)))
+
+
+def _engine(name: str, engine: str | None, of_all: bool) -> str | None:
+    """Return the engine for one consumer: of all of them, only those that capture with it are told of it."""
+    known = {consumer.name: consumer for consumer in declared()}
+    consumer = known.get(named(name)[0])
+    if engine is None or consumer is None or consumer.kind == "server":
+        return None
+    usual = (consumer.engine or "").partition("==")[0]
+    return engine if not of_all or usual == named(engine)[0] else None
 
 
 def _each() -> list[str]:
@@ -60,9 +78,9 @@ def read_boundaries(text: str) -> list[int]:
     pieces = [piece.strip() for piece in text.split(",")]
     if all(piece.isascii() and piece.isdigit() and len(piece) < 7 for piece in pieces):
         return [int(piece) for piece in pieces]
-    problem = Problem(
-        where="--boundaries", kind="boundary", message=f"expected whole numbers as 3,31,59, got {text[:80]!r}"
-    )
+    message = f"expected whole numbers as 3,31,59, got {text[:80]!r}"
+    repair = "write boundaries, not names: 0 is embed, b is layer{b}, the number of layers is final"
+    problem = Problem(where="--boundaries", kind="boundary", message=message, repair=repair)
     raise ConfigError("these are no boundaries", [problem])
 
 

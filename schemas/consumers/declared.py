@@ -79,7 +79,7 @@ class Declared(Record):
     one_of: tuple[str, ...] = ()
     """The consumers that it may turn out to be: all are resolved, and must agree."""
     reads: tuple[str, ...] = ()
-    """Where ids stand in a draft's config, dotted; the first that is there wins."""
+    """Where ids stand in a draft's config, dotted; the first that is there wins. Some trainers look too."""
     ignores: tuple[str, ...] = ()
     """Where ids may also stand, and are not read."""
     empty: Literal["absent", "no_layers"] = "absent"

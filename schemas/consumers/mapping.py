@@ -49,17 +49,17 @@ def rule_of(way: Way, found: AtVersion, shape: Shape, engine: str | None = None)
 def _captor(way: Way, found: AtVersion, engine: str | None) -> AtVersion | None:
     declared = found.consumer.engine
     if declared is None:
-        return found
-    name, _, version = (engine or declared).partition("==")
-    try:
-        captor = at_version(name, version or None)
-    except (KeyError, ValueError):
-        message = f"expected an engine as {declared}, got {short(engine or declared)}"
-        way.wrong("engine", "consumer", message, f"write NAME==VERSION, as {declared}")
+        if engine is None:
+            return found
+        message = f"expected none for {found.consumer.title}, whose ids mean the same with any, got "
+        way.wrong("engine", "consumer", message + short(engine), "leave the trainer's engine out")
         return None
-    if not captor.consumer.ids:
-        message = f"expected an engine that captures by ids of its own, got {short(name)}"
-        way.wrong("engine", "consumer", message, f"write NAME==VERSION, as {declared}")
+    usual, (name, _, version) = declared.partition("==")[0], (engine or declared).partition("==")
+    try:
+        captor = at_version(name if name == usual else "", version or None)
+    except (KeyError, ValueError):
+        message = f"expected {usual} at a version, which {found.consumer.title} captures with, got "
+        way.wrong("engine", "consumer", message + short(engine), f"write {usual}==VERSION, as {declared}")
         return None
     title = f"{captor.consumer.title} {captor.release}"
     way.steps.append(f"{found.consumer.title} captures with {title}, whose rule holds")

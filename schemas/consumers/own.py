@@ -12,8 +12,8 @@
     applies_norm = true                         rule = "after_layer"
                                                 source = "train.py"
 
-A declared consumer may be told more in `[given]`: `version`, `ids`, `tensors` (a trainer), `draft_config` (a
-server).
+A declared consumer may be told more in `[given]`: `version`, `draft_config`, and of a trainer `ids` and
+`tensors`.
 """
 
 from typing import Any
@@ -124,7 +124,9 @@ def _resolved(
     name, version = names[0], given.version
     if consumers[0].kind == "server":
         return resolve_server(name, version, shape, given.draft_config, among=consumers)
-    return resolve_trainer(name, version, shape, given.tensors, given.ids, among=consumers)
+    return resolve_trainer(
+        name, version, shape, given.tensors, given.ids, among=consumers, draft_config=given.draft_config
+    )
 
 
 def _refused(way: Way, where: str, headline: str, problems: tuple[Problem, ...]) -> Resolution:

@@ -39,7 +39,7 @@ def at(config: Config, path: str) -> Any:
 
 def captures(way: Way, consumer: Declared, config: Config) -> bool:
     """Say whether the config leaves capture on, for a consumer that can be told to leave it."""
-    if consumer.capture_flag is None or _fails(way, consumer, config):
+    if _fails(way, consumer, config) or consumer.capture_flag is None:
         return True
     said = at(config, consumer.capture_flag)
     if isinstance(said, Absent):
@@ -115,8 +115,8 @@ def width_of(consumer: Declared, config: Config) -> int | None:
 
 
 def _fails(way: Way, consumer: Declared, config: Config) -> bool:
-    """Say whether a consumer does not even start, because the object with its flag is something else."""
-    parent = (consumer.capture_flag or "").rpartition(".")[0]
+    """Say whether a consumer does not even start, because the object with its flag, or ids, is none."""
+    parent = (consumer.capture_flag or next(iter(consumer.reads), "")).rpartition(".")[0]
     value = at(config, parent) if parent else ABSENT
     if isinstance(value, Absent | Mapping) or value is None or consumer.no_object == "default":
         return False

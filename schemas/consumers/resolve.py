@@ -12,7 +12,7 @@ from schemas.consumers.declared import AtVersion, Declared, at_version, declared
 from schemas.consumers.mapping import boundaries_of, check_width, default_boundaries, rule_of, tensor_names
 from schemas.consumers.reading import captures, checked_ids, width_of, written_ids
 from schemas.consumers.resolution import Resolution, Shape, Way, short
-from schemas.consumers.rules import ids_for
+from schemas.consumers.rules import formula, ids_for
 from schemas.wiring import Wiring
 
 __all__ = [
@@ -61,24 +61,31 @@ def resolve_trainer(
     ids: Sequence[int] | None = None,
     engine: str | None = None,
     among: Sequence[Declared] | None = None,
+    draft_config: Mapping[str, Any] | None = None,
 ) -> Resolution:
     """Return what a trainer of this version takes.
 
     `tensors` are those that it is handed in a list, in its order: it takes all but the last as input and the
-    last as the target, whatever they are. `ids` are the capture ids that it is given; without both it uses
-    its defaults. `engine` (`sglang==0.5.23`) is what it captures with, where that is not the declared one.
+    last as the target, whatever they are. `ids` are the capture ids that it is given; without both it takes
+    those of the `draft_config`, if it is one that looks there, or its defaults. `engine` (`sglang==0.5.23`)
+    is what it captures with, where that is not the declared one.
     """
     way = Way(name, version)
     found = way.find("trainer", among)
     if found is None:
         return way.end()
     if found.consumer.one_of:
-        return _one_of(
-            way, found, lambda member: resolve_trainer(member, version, shape, tensors, ids, engine)
-        )
+
+        def resolve(member: str) -> Resolution:
+            captures_with = engine if at_version(member, None).consumer.engine else None
+            return resolve_trainer(
+                member, version, shape, tensors, ids, captures_with, draft_config=draft_config
+            )
+
+        return _one_of(way, found, resolve)
     if tensors is not None and found.consumer.reading in ("list", "slots"):
         return way.end(_of_list(way, found.consumer, shape, tensors))
-    return way.end(_trained(way, found, shape, ids, engine))
+    return way.end(_trained(way, found, shape, ids, engine, draft_config))
 
 
 def _served(way: Way, found: AtVersion, shape: Shape, config: Mapping[str, Any]) -> Wiring | None:
@@ -99,16 +106,15 @@ def _served(way: Way, found: AtVersion, shape: Shape, config: Mapping[str, Any])
 
 
 def _trained(
-    way: Way, found: AtVersion, shape: Shape, ids: Sequence[int] | None, engine: str | None
+    way: Way,
+    found: AtVersion,
+    shape: Shape,
+    ids: Sequence[int] | None,
+    engine: str | None,
+    draft_config: Mapping[str, Any] | None,
 ) -> Wiring | None:
     consumer = found.consumer
-    given = None
-    if ids is not None:
-        given = checked_ids(way, "ids", list(ids))
-        way.steps.append(f"ids {short(list(ids))} as given")
-        if not consumer.takes_ids:
-            message = f"expected none for {consumer.title}, whose layers are fixed"
-            way.wrong("ids", "ids", message, "give it no ids, or train with another trainer")
+    given = _given(way, consumer, shape, ids, draft_config)
     held = rule_of(way, found, shape, engine)
     if held is None or way.lost:
         return None
@@ -124,6 +130,27 @@ def _trained(
     if way.lost:
         return None
     return way.wiring(consumer, shape, fc, consumer.target.tensor if consumer.target else None)
+
+
+def _given(
+    way: Way,
+    consumer: Declared,
+    shape: Shape,
+    ids: Sequence[int] | None,
+    draft_config: Mapping[str, Any] | None,
+) -> list[int] | None:
+    """Return the ids that a trainer is given, outright or in the draft's config; `None`: it is given none."""
+    if ids is None:
+        if draft_config is None or not consumer.reads or not captures(way, consumer, draft_config):
+            return None
+        default = [formula(text, shape.n_layers) for text in consumer.default_ids or ()]
+        return written_ids(way, consumer, draft_config, default)
+    given = checked_ids(way, "ids", list(ids))
+    way.steps.append(f"ids {short(list(ids))} as given")
+    if not consumer.takes_ids:
+        message = f"expected none for {consumer.title}, whose layers are fixed"
+        way.wrong("ids", "ids", message, "give it no ids, or train with another trainer")
+    return given
 
 
 def _of_list(way: Way, consumer: Declared, shape: Shape, tensors: Sequence[str]) -> Wiring | None:

@@ -114,9 +114,11 @@ def _resolved(
     found: AtVersion, way: Way, shape: Shape, ids: Sequence[int] | None, snippet: str, engine: str | None
 ) -> Resolution:
     """Read what was written the way the consumer does."""
-    if found.consumer.kind == "trainer":
+    if found.consumer.kind == "trainer" and not found.consumer.reads:
         return resolve_trainer(way.name, way.version, shape, ids=ids, engine=engine)
     config: Mapping[str, Any] = json.loads(snippet)
+    if found.consumer.kind == "trainer":
+        return resolve_trainer(way.name, way.version, shape, engine=engine, draft_config=config)
     return resolve_server(way.name, way.version, shape, config)
 
 

@@ -34,6 +34,9 @@ def told(capsys: Capture, command: Callable[..., int], *words: object) -> tuple[
     content = json.loads(captured.out)
     assert isinstance(content, dict)
     assert captured.out.count("\n") == 1
+    answers = [content, *content.get("consumers", ())]
+    problems = [problem for answer in answers for problem in answer.get("problems", ())]
+    assert all(problem["repair"] for problem in problems if problem["severity"] == "error")
     return code, content
 
 
@@ -176,6 +179,10 @@ def test_a_target_config_of_wrong_types_is_told_by_field(
         (("--trainer", "speculators", "--trainer-ids", "3,999"), 1, "999"),
         (("--trainer", "deepspec"), 1, "DeepSpec has no default"),
         (("--server", SGLANG, "--trainer-ids", "3,31"), 2, "expected --trainer with it"),
+        (("--server", SGLANG, "--trainer-engine", "sglang"), 2, "expected --trainer with it"),
+        (("--trainer", "specforge", "--trainer-engine", "vllm==0.33.0"), 1, "expected sglang at a version"),
+        (("--trainer", "speculators", "--trainer-engine", "vllm"), 1, "expected none for speculators"),
+        (("--server", SGLANG, "--raw"), 2, "expected --dataset and a trainer with it"),
         (("--server", SGLANG, "--save-card", "card.json"), 2, "expected --dataset, and --trainer"),
     ],
 )
@@ -222,6 +229,26 @@ def test_ids_that_a_trainer_is_given_stand_in_for_its_default(
     assert (code, said["trainer"]["wiring"]["fc"]) == (0, ["embed", "layer3"])
 
 
+def test_a_trainer_that_reads_the_drafts_config_is_checked_by_it(tmp_path: Path, capsys: Capture) -> None:
+    """On Kimi, SpecForge's SGLang takes ids as they are; before PR #25454 it added 1."""
+    own = make_dataset(tmp_path, ("layer3", "layer31", "layer59", "final_normed"))
+    draft = draft_config(tmp_path, (3, 31, 59))
+    words = ("--dataset", own, "--trainer", "specforge==0.2.0", "--draft-config", draft)
+    code, said = told(capsys, check.command, *words)
+    assert (code, said["trainer"]["wiring"]["fc"]) == (0, ["layer3", "layer31", "layer59"])
+    assert told(capsys, check.command, *words, "--server", SGLANG)[0] == 0
+    code, said = told(capsys, check.command, *words, "--trainer-engine", "sglang==0.5.12")
+    missing = [problem["where"] for problem in said["problems"] if problem["kind"] == "missing"]
+    assert (code, missing) == (1, ["fc[0]", "fc[1]", "fc[2]"])
+    code, said = told(capsys, check.command, *words, "--server", SGLANG, "--trainer-ids=1,2,3")
+    (whole,) = [problem for problem in said["problems"] if problem["where"] == "served fc"]
+    assert (code, whole["expected"], whole["got"]) == (
+        1,
+        "layer2, layer3, layer4",
+        "layer3, layer31, layer59",
+    )
+
+
 @pytest.mark.parametrize("trainer", ["torchspec", "modelopt", "deepspec"])
 def test_what_a_trainer_may_be_is_told_with_a_repair(capsys: Capture, dataset: str, trainer: str) -> None:
     code, said = told(capsys, check.command, "--dataset", dataset, "--trainer", trainer)
@@ -255,6 +282,22 @@ def test_wire_says_what_to_write_and_who_cannot(tmp_path: Path, capsys: Capture)
     assert (code, "embed cannot be captured" in text) == (1, True)
     code, text = in_words(capsys, wire.command, "--boundaries", "3,31,59", "--target-config", file)
     assert (code, "eagle: cannot" in text, "vllm-v1: the draft's config.json" in text) == (0, True, True)
+
+
+def test_wire_is_told_what_trainers_capture_with(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "kimi_k25", **TARGET_SHAPE}))
+    words = ("--boundaries", "3,31,59", "--target-config", file, "--trainer", "specforge")
+    for engine, ids_ in (("sglang==0.5.12", [2, 30, 58]), ("sglang==0.5.23", [3, 31, 59])):
+        code, said = told(capsys, wire.command, *words, "--trainer-engine", engine)
+        assert (code, said["consumers"][0]["ids"]) == (0, ids_)
+    other = ("--trainer", "speculators", "--trainer-engine", "sglang==0.5.12")
+    code, said = told(capsys, wire.command, *words, *other)
+    assert (code, said["consumers"][1]["problems"][0]["where"]) == (1, "engine")
+    every = ("--boundaries", "3,31,59", "--target-config", file, "--trainer-engine", "sglang==0.5.12")
+    code, said = told(capsys, wire.command, *every)
+    wheres = {problem["where"] for answer in said["consumers"] for problem in answer["problems"]}
+    assert (code, "engine" in wheres) == (0, False)
 
 
 def test_a_model_type_that_no_output_can_write_is_escaped(tmp_path: Path, capsys: Capture) -> None:

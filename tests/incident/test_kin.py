@@ -1,5 +1,6 @@
 """Faults of the incident's kind: the right shapes, the wrong tensors, each told apart from its right form."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,30 @@ def test_tokens_that_the_export_shifted_are_shifted_again(tmp_path: Path, datase
     assert problem.where == "token_shift"
     assert "moved twice, state i with token i+2" in problem.message
     assert problem.repair == "export samples unshifted"
+
+
+@pytest.mark.parametrize("trainer", ["automodel", "own"])
+def test_tokens_that_nobody_shifts_are_an_error_where_samples_are_read_as_stored(
+    tmp_path: Path, trainer: str
+) -> None:
+    """Samples are stored unshifted: an export or the client moves them; who reads raw gets them so."""
+    names = ("layer2", "layer30", "layer58", "final_normed")
+    own = wiring_file(tmp_path, names[:3], "final_normed", norm=False, more='token_shift = "producer"')
+    dataset = make_dataset(tmp_path, names)
+    asked = Asked(
+        dataset=dataset,
+        trainer=trainer if trainer == "automodel" else None,
+        trainer_wiring=own if trainer == "own" else None,
+    )
+    handed = check(asked)
+    assert handed.errors == []
+    (note,) = [problem for problem in handed.notes if problem.where == "token_shift"]
+    assert "an export in its format, or the client by this wiring, moves them" in note.message
+    (problem,) = check(replace(asked, raw=True)).errors
+    assert problem.where == "token_shift"
+    assert "never moved, state i with token i" in problem.message
+    shifts_itself = replace(asked, trainer="eagle", trainer_wiring=None, raw=True)
+    assert check(shifts_itself).errors == []
 
 
 def test_a_mask_that_stands_one_off_is_a_note_that_says_what_follows(tmp_path: Path, dataset: str) -> None:

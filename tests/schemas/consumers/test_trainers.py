@@ -8,6 +8,8 @@ from schemas.consumers.resolve import Shape, names, resolve_trainer
 from schemas.wiring import target_problems
 
 KIMI = Shape(model_type="kimi_k25", n_layers=61)
+LLAMA = Shape(model_type="llama", n_layers=32)
+KEY = "eagle_aux_hidden_state_layer_ids"
 
 
 @settings(deadline=None, max_examples=150)
@@ -128,3 +130,66 @@ def test_ids_that_fall_together_are_refused(
     assert any(
         "different boundaries" in p.message or "each id once" in p.message for p in resolution.problems
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "boundaries"),
+    [
+        ({}, None, (2, 16, 29)),
+        ({"eagle_config": {KEY: [3, 14, 27]}}, None, (4, 15, 28)),
+        ({"eagle_config": {KEY: [3, 14, 27]}}, (1, 2, 3), (2, 3, 4)),
+        ({"eagle_config": None}, None, (2, 16, 29)),
+        ({"eagle_config": {KEY: None}}, None, (2, 16, 29)),
+    ],
+)
+def test_specforge_takes_its_ids_from_the_drafts_config(
+    config: dict[str, object], given: tuple[int, ...] | None, boundaries: tuple[int, ...]
+) -> None:
+    """resolve_eagle_capture_layers of release 0.2.0: the run's ids, else the config's, else its default."""
+    resolved = resolve_trainer("specforge", "0.2.0", LLAMA, ids=given, draft_config=config)
+    assert resolved.problems == ()
+    assert resolved.wiring is not None
+    assert resolved.wiring.boundaries == boundaries
+
+
+@pytest.mark.parametrize(
+    ("config", "where", "said"),
+    [
+        ({KEY: [3, 14, 27]}, KEY, "SpecForge does not read it, says nothing, and takes its default"),
+        ({"eagle_config": {KEY: []}}, f"eagle_config.{KEY}", "a list of 1 to"),
+        ({"eagle_config": {KEY: "3"}}, f"eagle_config.{KEY}", "SpecForge fails on it"),
+        ({"eagle_config": {KEY: [1, 2]}}, "ids", "expected 3 boundaries for SpecForge, got 2"),
+        ({"eagle_config": {KEY: [-1, 2, 3]}}, "ids", "expected ids from 0 up"),
+        ({"eagle_config": [1]}, "eagle_config", "SpecForge fails on it at start"),
+    ],
+)
+def test_what_specforge_does_not_read_or_refuses_is_told(
+    config: dict[str, object], where: str, said: str
+) -> None:
+    problems = resolve_trainer("specforge", "0.2.0", LLAMA, draft_config=config).problems
+    assert [problem.where for problem in problems if said in problem.message] == [where]
+    assert all(problem.repair for problem in problems)
+
+
+def test_a_trainer_that_does_not_look_into_the_drafts_config_is_not_told_of_it() -> None:
+    config = {KEY: [3, 14, 27], "eagle_config": {KEY: [3, 14, 27]}}
+    for name in ("speculators", "torchspec-vllm", "automodel", "eagle"):
+        plain = resolve_trainer(name, None, LLAMA)
+        assert resolve_trainer(name, None, LLAMA, draft_config=config) == plain
+
+
+def test_the_engine_of_a_trainer_decides_what_its_ids_mean() -> None:
+    for engine, boundaries in (("sglang==0.5.12", (3, 31, 59)), ("sglang==0.5.13", (2, 30, 58))):
+        resolved = resolve_trainer("specforge", "0.2.0", KIMI, ids=(2, 30, 58), engine=engine)
+        assert resolved.wiring is not None
+        assert resolved.wiring.boundaries == boundaries
+    for name, engine, said in (
+        ("specforge", "vllm-v1==0.33.0", "expected sglang at a version"),
+        ("specforge", "sglang==x", "expected sglang at a version"),
+        ("speculators", "vllm==0.33.0", "expected none for speculators"),
+    ):
+        (problem,) = resolve_trainer(name, None, KIMI, engine=engine).problems
+        assert (problem.where, said in problem.message, bool(problem.repair)) == ("engine", True, True)
+    # Of those that it may be, only the one that captures with SGLang is told.
+    undecided = resolve_trainer("torchspec", None, KIMI, ids=(2, 30, 58), engine="sglang==0.5.12")
+    assert [problem.kind for problem in undecided.problems] == ["undecided"]
