@@ -1,0 +1,1 @@
+"""The client that trainers keep: numpy, a crc32c library, the standard library; torch only in its stream."""
