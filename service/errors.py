@@ -1,16 +1,31 @@
-"""Every error of the service.
+"""Every error of the service, and the one table from errors to HTTP statuses.
 
 StrataError
  +-- ServiceError
-      +-- UnauthorizedError         who asks is not known: no key, or one that is unknown, expired or revoked
-      +-- ForbiddenError            the key may not do that, or has no grant for the dataset
-      +-- TooManyError              asked too often, or too much at once; says when to ask again
-      +-- TooLargeError             a request or its response is over a limit
+      +-- SettingsError          settings are missing, unknown or contradict each other
+      +-- MalformedError         a parameter, a header or a body is not what it should be
+      +-- UnauthorizedError      no key, or one that is unknown, expired or revoked
+      +-- ForbiddenError         the key has no such scope, or no grant for the dataset
+      +-- MismatchError          the schema or the wiring that a request means is not the dataset's
+      +-- TooLargeError          the answer, or the request, is over a limit
+      +-- RangeError             a range or a window lies outside of what there is
+      +-- TooManyError           too many requests or bytes in too short a time
+      +-- NotReadyError          the service cannot read what it is to serve
+
+Routes raise errors of ours and nothing else; `status_of` says what each is in HTTP.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from schemas.errors import StrataError
+from datagen.store.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptError,
+    DoorError,
+    NotFoundError,
+    RefusedError,
+)
+from schemas.errors import DatasetNameError, RecordError, SchemaError, StrataError
 from schemas.problem import Problem
 
 
@@ -18,21 +33,73 @@ class ServiceError(StrataError):
     """The root of the service's errors."""
 
 
+class SettingsError(ServiceError):
+    """Settings are missing, unknown or contradict each other."""
+
+
+class MalformedError(ServiceError):
+    """A parameter, a header or a body is not what it should be."""
+
+
 class UnauthorizedError(ServiceError):
-    """Who asks is not known: no key was given, or one that is unknown, expired or revoked."""
+    """No key, or one that is unknown, expired or revoked."""
 
 
 class ForbiddenError(ServiceError):
-    """The key may not do that, or has no grant for the dataset."""
+    """The key has no such scope, or no grant for the dataset."""
+
+
+class MismatchError(ServiceError):
+    """The schema or the wiring that a request means is not the dataset's."""
+
+
+class TooLargeError(ServiceError):
+    """The answer, or the request, is over a limit."""
+
+
+class RangeError(ServiceError):
+    """A range or a window lies outside of what there is."""
 
 
 class TooManyError(ServiceError):
-    """Asked too often, or too much at once."""
+    """Too many requests or bytes in too short a time; well again after `retry_after_seconds`."""
 
-    def __init__(self, headline: str, problems: Sequence[Problem], retry_after_seconds: int) -> None:
+    def __init__(self, headline: str, problems: Sequence[Problem], retry_after_seconds: float) -> None:
         super().__init__(headline, problems)
         self.retry_after_seconds = retry_after_seconds
 
 
-class TooLargeError(ServiceError):
-    """A request or its response is over a limit."""
+class NotReadyError(ServiceError):
+    """The service cannot read what it is to serve."""
+
+
+STATUS: Mapping[type[StrataError], int] = {
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    NotFoundError: 404,
+    AlreadyExistsError: 409,
+    ConflictError: 409,
+    RefusedError: 409,
+    MismatchError: 409,
+    TooLargeError: 413,
+    RangeError: 416,
+    DatasetNameError: 422,
+    MalformedError: 422,
+    RecordError: 422,
+    SchemaError: 422,
+    TooManyError: 429,
+    CorruptError: 500,
+    DoorError: 503,
+    NotReadyError: 503,
+}
+"""A kind that is not here has the status of the nearest one above it, and 500 where there is none."""
+
+
+def status_of(kind: type[StrataError]) -> int:
+    """Return the HTTP status of a kind of error.
+
+    >>> status_of(NotFoundError), status_of(CorruptError), status_of(StrataError)
+    (404, 500, 500)
+    """
+    found = (STATUS.get(above) for above in kind.__mro__ if issubclass(above, StrataError))
+    return next((status for status in found if status is not None), 500)

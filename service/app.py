@@ -1,0 +1,50 @@
+"""The application: its routes, its errors, and what they share, put together."""
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from datagen.store.door import Door
+from datagen.store.opening import open_door
+from schemas.errors import StrataError
+from service.auth import Auth
+from service.catalog import Catalog
+from service.gate import Gate
+from service.limits import Allowances, Limits
+from service.metrics import Metrics
+from service.responses import of_error, of_http, of_moved, of_validation
+from service.routes import datasets
+from service.settings import Settings
+from service.state import Service
+from service.versioned import MovedError
+
+
+def create_app(settings: Settings, door: Door | None = None) -> FastAPI:
+    """Return the application that serves the datasets of a root; nothing is read yet."""
+    metrics = Metrics()
+    app = FastAPI(title="Strata", version="1", redoc_url=None, redirect_slashes=False)
+    app.state.service = Service(
+        settings=settings,
+        catalog=Catalog(door or open_door(settings.root), settings.datasets),
+        auth=Auth(settings.anonymous or "admin"),
+        limits=Limits(allowances_of(settings)),
+        metrics=metrics,
+        gate=Gate(metrics),
+    )
+    app.include_router(datasets.router)
+    app.add_exception_handler(StrataError, of_error)
+    app.add_exception_handler(RequestValidationError, of_validation)
+    app.add_exception_handler(HTTPException, of_http)
+    app.add_exception_handler(MovedError, of_moved)
+    return app
+
+
+def allowances_of(settings: Settings) -> Allowances:
+    """Return what the settings allow a caller to ask for."""
+    return Allowances(
+        requests_per_second=settings.requests_per_second,
+        bytes_per_second=settings.bytes_per_second,
+        bytes_in_flight=settings.max_bytes_in_flight,
+        response_bytes=settings.max_response_bytes,
+        request_bytes=settings.max_request_bytes,
+    )

@@ -1,0 +1,45 @@
+"""The door of a request: does what it means fit the dataset's schema? Asked before a byte is read.
+
+A request may say the schema's fingerprint and its wiring, in headers; the client always does. Verdicts are
+kept, since a trainer says the same with each of its requests.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from schemas.problem import Problem
+from schemas.request import read_wiring, request_problems
+from schemas.schema import Schema
+from service.errors import MismatchError
+from service.metrics import Metrics
+from service.wire.names import WIRING_HEADER
+
+_KEPT = 1024
+
+
+class Gate:
+    """Judges requests, and counts those that it refuses; safe for threads."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._judged = lru_cache(_KEPT)(_judged)
+
+    def check(self, schema: Schema, fingerprint: str | None, wiring: str | None) -> None:
+        """Let a request through, or raise.
+
+        Raises `MismatchError` with every problem when the schema or the wiring is another, and `RecordError`
+        when the wiring is none.
+        """
+        if fingerprint is None and wiring is None:
+            return
+        problems = self._judged(schema, fingerprint, wiring)
+        if any(problem.severity == "error" for problem in problems):
+            self._metrics.refused_wirings.inc()
+            raise MismatchError("the request does not fit the dataset", problems)
+
+
+def _judged(schema: Schema, fingerprint: str | None, wiring: str | None) -> Sequence[Problem]:
+    asked = None
+    if wiring is not None:
+        asked = read_wiring(wiring.encode("latin-1", "replace"), schema.target, WIRING_HEADER)
+    return request_problems(schema, fingerprint=fingerprint, wiring=asked)

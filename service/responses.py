@@ -1,0 +1,75 @@
+"""Errors as their readers get them: `application/problem+json`, every problem as data (RFC 9457)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+
+from schemas.errors import StrataError
+from schemas.problem import Problem
+from service.errors import TooManyError, UnauthorizedError, status_of
+from service.versioned import MovedError
+from service.wire.names import PROBLEM_TYPE
+
+
+class ProblemResponse(JSONResponse):
+    """A refusal, or a failure."""
+
+    media_type = PROBLEM_TYPE
+
+
+def problem_response(
+    request: Request,
+    status: int,
+    title: str,
+    problems: Sequence[Problem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> ProblemResponse:
+    """Return the body of an error: what is wrong in a line, and each problem as data."""
+    content = {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "instance": request.url.path,
+        "request_id": getattr(request.state, "request_id", None),
+        "problems": [problem.model_dump(mode="json", exclude_none=True) for problem in problems],
+    }
+    return ProblemResponse(content, status, headers)
+
+
+def of_error(request: Request, error: Exception) -> Response:
+    """Answer an error of ours."""
+    assert isinstance(error, StrataError)
+    headers = {}
+    if isinstance(error, TooManyError):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
+    if isinstance(error, UnauthorizedError):
+        headers["WWW-Authenticate"] = "Bearer"
+    return problem_response(request, status_of(type(error)), error.headline, error.problems, headers)
+
+
+def of_validation(request: Request, error: Exception) -> Response:
+    """Answer parameters, headers or a body that are not what they should be."""
+    assert isinstance(error, RequestValidationError)
+    problems = [
+        Problem(where=".".join(str(piece) for piece in item["loc"]), kind=item["type"], message=item["msg"])
+        for item in error.errors()
+    ]
+    return problem_response(request, 422, "the request is malformed", problems)
+
+
+def of_http(request: Request, error: Exception) -> Response:
+    """Answer what the router itself refuses: no such path, no such method."""
+    assert isinstance(error, HTTPException)
+    title = HTTPStatus(error.status_code).phrase.lower()
+    return problem_response(request, error.status_code, title, (), error.headers)
+
+
+def of_moved(request: Request, error: Exception) -> Response:
+    """Send on to where the thing asked for is."""
+    assert isinstance(error, MovedError)
+    return RedirectResponse(error.location, 307)

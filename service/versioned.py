@@ -1,0 +1,85 @@
+"""A version in a URL: found, redirected to its number, and its request judged, before a route runs.
+
+A route takes `served: Annotated[Served, Depends(version_of)]` after its `caller`: who may not ask learns nothing.
+"""
+
+from typing import Annotated, NamedTuple
+
+from anyio.to_thread import run_sync
+from fastapi import Depends, Path, Request, Response
+
+from datagen.store.snapshot import Snapshot
+from service.catalog import Catalog
+from service.state import service_of
+from service.wire.names import DATASET_HEADER, SCHEMA_HEADER, VERSION_HEADER, WIRING_HEADER
+
+PREFIX = "/v1/datasets/{dataset}/versions/{version}"
+
+
+class Served(NamedTuple):
+    """One version of a dataset, to be read; `headers` go with every answer of it."""
+
+    dataset: str
+    number: int
+    snapshot: Snapshot
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What each response of this version says."""
+        return {
+            DATASET_HEADER: self.dataset,
+            VERSION_HEADER: str(self.number),
+            SCHEMA_HEADER: self.snapshot.version.schema_fingerprint,
+        }
+
+
+class MovedError(Exception):
+    """The thing asked for has an address of its own: `location`."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self.location = location
+
+
+DatasetName = Annotated[str, Path(description="the dataset's name", examples=["demo"])]
+VersionText = Annotated[
+    str, Path(description="a version's number; `latest` is redirected to its number", examples=["1"])
+]
+
+
+async def version_of(
+    request: Request, response: Response, dataset: DatasetName, version: VersionText
+) -> Served:
+    """Return the version that a request is for, judged by the gate.
+
+    Raises `MovedError` for `latest`, `NotFoundError`, and what the gate raises.
+    """
+    service = service_of(request)
+    number = int(version) if version.isascii() and version.isdigit() and len(version) < 9 else 0
+    snapshot = service.catalog.open_snapshot(dataset, number)
+    if snapshot is None:
+        number, snapshot = await run_sync(_opened, service.catalog, request, dataset, version)
+    service.gate.check(
+        snapshot.schema, request.headers.get(SCHEMA_HEADER), request.headers.get(WIRING_HEADER)
+    )
+    served = Served(dataset, number, snapshot)
+    response.headers.update(served.headers)
+    return served
+
+
+Version = Annotated[Served, Depends(version_of)]
+
+
+def _opened(catalog: Catalog, request: Request, dataset: str, version: str) -> tuple[int, Snapshot]:
+    number = catalog.number(dataset, version)
+    if str(number) != version:
+        raise MovedError(_at(request, dataset, number))
+    return number, catalog.snapshot(dataset, number)
+
+
+def _at(request: Request, dataset: str, number: int) -> str:
+    """Return the request's own URL with the version's number, relative to the host."""
+    head = f"/v1/datasets/{dataset}/versions/"
+    tail = request.url.path.removeprefix(head).partition("/")
+    path = f"{head}{number}{tail[1]}{tail[2]}"
+    return path + (f"?{request.url.query}" if request.url.query else "")
