@@ -7,31 +7,23 @@ class Metrics:
     """The counters of one application."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        here = CollectorRegistry()
         self.requests = Counter(
-            "strata_requests",
-            "Requests by route and status",
-            ["method", "route", "status"],
-            registry=self.registry,
+            "strata_requests", "Requests by route and status", ["method", "route", "status"], registry=here
         )
-        self.seconds = Histogram(
-            "strata_request_seconds", "Time until the last byte", ["route"], registry=self.registry
-        )
-        self.sent_bytes = Counter(
-            "strata_sent_bytes", "Bytes of bodies sent", ["route"], registry=self.registry
-        )
+        self.seconds = Histogram("strata_request_seconds", "Until the last byte", ["route"], registry=here)
+        self.sent_bytes = Counter("strata_sent_bytes", "Bytes of bodies sent", ["route"], registry=here)
         self.checksum_failures = Counter(
-            "strata_checksum_failures", "Answers that damage was found for", registry=self.registry
+            "strata_checksum_failures", "Answers in which damage was found", registry=here
         )
         self.refused_wirings = Counter(
-            "strata_refused_wirings",
-            "Requests whose schema or wiring is not the dataset's",
-            registry=self.registry,
+            "strata_refused_wirings", "Requests that do not fit the dataset's schema", registry=here
         )
         self.aborted = Counter(
-            "strata_aborted_responses", "Bodies that were broken off, by why", ["why"], registry=self.registry
+            "strata_aborted_responses", "Bodies that were broken off, by why", ["why"], registry=here
         )
-        self.in_flight = Gauge("strata_requests_in_flight", "Requests being answered", registry=self.registry)
+        self.in_flight = Gauge("strata_requests_in_flight", "Requests being answered", registry=here)
+        self.registry = here
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format."""

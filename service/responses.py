@@ -69,7 +69,7 @@ def of_http(request: Request, error: Exception) -> Response:
     return problem_response(request, error.status_code, title, (), error.headers)
 
 
-def of_moved(request: Request, error: Exception) -> Response:
+def of_moved(_: Request, error: Exception) -> Response:
     """Send on to where the thing asked for is."""
     assert isinstance(error, MovedError)
     return RedirectResponse(error.location, 307)

@@ -1,6 +1,6 @@
 """A version in a URL: found, redirected to its number, and its request judged, before a route runs.
 
-A route takes `served: Annotated[Served, Depends(version_of)]` after its `caller`: who may not ask learns nothing.
+A route takes `served: Version` after its `caller`: who may not ask learns nothing.
 """
 
 from typing import Annotated, NamedTuple

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import uvicorn
@@ -41,13 +42,13 @@ def make_dataset(
     return samples
 
 
-def settings_of(root: Path | str, **given: object) -> Settings:
+def settings_of(root: Path | str, **given: Any) -> Settings:
     """Return settings for a root, untouched by the environment."""
     return Settings.model_validate({"root": str(root), "port": 0, **given})
 
 
 @contextmanager
-def serving(root: Path | str, app: FastAPI | None = None, **given: object) -> Iterator[str]:
+def serving(root: Path | str, app: FastAPI | None = None, **given: Any) -> Iterator[str]:
     """Run a real server in a thread, and give its URL."""
     app = app or create_app(settings_of(root, **given))
     config = uvicorn.Config(
@@ -69,7 +70,7 @@ def serving(root: Path | str, app: FastAPI | None = None, **given: object) -> It
 
 
 @contextmanager
-def client_of(root: Path | str, **given: object) -> Iterator[httpx.Client]:
+def client_of(root: Path | str, **given: Any) -> Iterator[httpx.Client]:
     """Give a client of a real server over `root`; it follows no redirect by itself."""
     with serving(root, **given) as url, httpx.Client(base_url=url, timeout=30) as client:
         yield client
