@@ -6,6 +6,8 @@ StrataError
       +-- ProtocolError             an answer departs from HTTP or from the wire format
       +-- ChecksumError             bytes are, twice, not those of their checksum: names the tensor
       +-- DamagedError              direct mode: a file of a part is gone, short or changed: names the part
+      +-- StreamError               a stream's settings do not go together, or not with the samples
+      |    +-- StateError           a state to go on from is another stream's, or none
       +-- AnsweredError             the service answered with an error; its problems are carried unchanged
            +-- DeniedError          401, 403: no key, an expired one, or one without the scope or the grant
            +-- NotFoundError        404: no such dataset, version or sample
@@ -43,6 +45,14 @@ class DamagedError(ClientError):
     """A file that a location names is gone, short or changed."""
 
     exit_code = 1
+
+
+class StreamError(ClientError):
+    """A stream cannot be had as it was asked for; `problems` names every setting that stands in the way."""
+
+
+class StateError(StreamError):
+    """A state that a stream was to go on from is another stream's; `problems` names every difference."""
 
 
 class AnsweredError(ClientError):
