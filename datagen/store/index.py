@@ -8,7 +8,7 @@ are packed in parts and in index files changes nothing.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from datagen.store.damage import corrupt
 from datagen.store.errors import NotFoundError
-from datagen.store.index_table import ID_BYTES, IndexTable, id_strings, int_values, members
+from datagen.store.index_table import ID_BYTES, IndexTable, id_strings, int_values, members, packed_values
 from schemas.problem import Problem
 
 
@@ -112,6 +112,14 @@ class Index:
     def trained_lengths(self) -> NDArray[np.int32]:
         """`[n]`: tokens of each sample with a loss, by position."""
         return self._lengths("n_trained")
+
+    def norms(self, name: Literal["norm_median", "norm_p99"]) -> NDArray[np.float32]:
+        """Return `[n, n_tensors]`: that figure of the rows' L2 norms, by position, in the schema's order."""
+        if not len(self):
+            return np.zeros((0, 0), np.float32)
+        lists = cast("pa.FixedSizeListArray[Any, Any]", self.column(name))
+        values = packed_values(pa.chunked_array([lists.flatten()]), np.dtype(np.float32))
+        return values.reshape(len(self), -1)
 
     @property
     def n_tokens(self) -> int:
@@ -213,6 +221,10 @@ class IdSequence(Sequence[str]):
     def __getitem__(self, at: slice) -> "IdSequence": ...
     def __getitem__(self, at: int | slice) -> "str | IdSequence":
         return IdSequence(self._ids[at]) if isinstance(at, slice) else _hex(self._ids[at])
+
+    def as_bytes(self) -> NDArray[np.uint8]:
+        """Return `[n, 32]`: the bytes of each id."""
+        return np.ascontiguousarray(self._ids).view(np.uint8).reshape(len(self), ID_BYTES)
 
 
 class IdSet:

@@ -198,15 +198,16 @@ def read_hashed_parquet(data: bytes, file: IndexFile, where: str) -> pa.Table:
 
 def id_strings(column: "pa.ChunkedArray[Any]") -> NDArray[np.bytes_]:
     """View a column of 32-byte ids as `[n]` S32; a column of one chunk is not copied."""
-    return _values(column, np.dtype(f"S{ID_BYTES}"))
+    return packed_values(column, np.dtype(f"S{ID_BYTES}"))
 
 
 def int_values(column: "pa.ChunkedArray[Any]", dtype: type[_Int]) -> NDArray[_Int]:
     """View a column of integers without nulls as `[n]`; a column of one chunk is not copied."""
-    return _values(column, np.dtype(dtype))
+    return packed_values(column, np.dtype(dtype))
 
 
-def _values(column: "pa.ChunkedArray[Any]", dtype: np.dtype[_Value]) -> NDArray[_Value]:
+def packed_values(column: "pa.ChunkedArray[Any]", dtype: np.dtype[_Value]) -> NDArray[_Value]:
+    """View a column of values of a fixed size without nulls as `[n]`; one chunk is not copied."""
     # pyarrow's own `to_numpy` imports pandas where that is installed, which takes longer than all of this.
     pieces = [_view(chunk, dtype) for chunk in column.chunks]
     return pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, dtype), *pieces])

@@ -28,8 +28,8 @@ def table(ids: Sequence[bytes], parts: Sequence[PartReference] = (PART,), tensor
         "n_tokens": numbers % 7 + 1,
         "n_trained": numbers % 3,
         "crc32c": [[k, 2**32 - 1] for k in range(n)],
-        "norm_median": [[1.5, 2.5]] * n,
-        "norm_p99": [[3.5, 4.5]] * n,
+        "norm_median": [[i[0] - 0.5, i[0] + 0.5] for i in ids],
+        "norm_p99": [[i[0] + 1.5, i[0] + 2.5] for i in ids],
     }
     schema = index_schema(tensors)
     columns = [pa.array(list(values[field.name]), field.type) for field in schema]
@@ -108,6 +108,15 @@ def test_an_index_without_samples_is_empty() -> None:
     assert len(index.positions()) == 0
     assert len(index.prompt_ids()) == 0
     assert "00" * 32 not in index
+
+
+def test_norms_and_ids_stand_by_position() -> None:
+    apart = Index([table([bytes([k]) * 32 for k in (3, 0)]), table([b"\x01" * 32])])
+    assert apart.norms("norm_median").tolist() == [list(location.norm_median) for location in apart]
+    assert apart.norms("norm_p99").tolist() == [list(location.norm_p99) for location in apart]
+    assert [row.tobytes().hex() for row in apart.sample_ids.as_bytes()] == list(apart.sample_ids)
+    assert apart.sample_ids[1:].as_bytes().shape == (2, 32)
+    assert Index([]).norms("norm_p99").size == 0
 
 
 def test_filters_give_positions() -> None:
