@@ -4,7 +4,8 @@ The reader goes by the part's own lengths and checksums, never by Zarr's: what i
 an error with its name, where Zarr would give zeros.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from datagen.store.checksum import block_checksums, bytes_of
 from datagen.store.damage import corrupt, damage
 from datagen.store.door import Door
 from datagen.store.dtypes import NUMPY_DTYPES
-from datagen.store.errors import CorruptError, NotFoundError
+from datagen.store.errors import CorruptError, NotFoundError, StoreError
 from datagen.store.group import column_path, tensor_path
 from datagen.store.layout import SAMPLES, Layout
 from datagen.store.part_table import PartSample, PartTable
@@ -27,6 +28,14 @@ from schemas.schema import Schema, TensorSpec
 
 _PIECE_BYTES = 2**20
 """Read and checked at once: small enough to be summed in the cache. A bucket answers one request instead."""
+
+
+WhyGone = Callable[[str], StoreError | None]
+"""Says of a part id why its files are not there, where somebody knows."""
+
+
+def nobody_knows(_part_id: str) -> None:
+    """Say nothing of why a part's files are not there."""
 
 
 class ByteRange(NamedTuple):
@@ -42,11 +51,17 @@ class PartReader:
 
     With `part_sha256`, the sha256 of `part.json`, everything small is checked by the chain of digests.
     Every method raises `CorruptError` where bytes are missing, short or changed, and `NotFoundError` where no
-    such part is.
+    such part is; where `why_gone` knows why a file is not there (gc swept it), its error instead.
     """
 
     def __init__(
-        self, door: Door, dataset: str, part_id: str, schema: Schema, part_sha256: str | None = None
+        self,
+        door: Door,
+        dataset: str,
+        part_id: str,
+        schema: Schema,
+        part_sha256: str | None = None,
+        why_gone: WhyGone = nobody_knows,
     ) -> None:
         self.part_id = part_id
         self._door = door
@@ -54,6 +69,7 @@ class PartReader:
         self._folder = self._layout.part(part_id)
         self._schema = schema
         self._sha256 = part_sha256
+        self._why_gone = why_gone
         self._piece_bytes = _PIECE_BYTES if door.local_path(self._folder) else 2**40
         self._columns: dict[str, NDArray[np.generic]] = {}
 
@@ -61,7 +77,10 @@ class PartReader:
     def record(self) -> PartRecord:
         """The part's record, its digest and its agreement with the schema checked."""
         key = self._layout.part_record(self.part_id)
-        data = self._door.read(key)
+        try:
+            data = self._door.read(key)
+        except NotFoundError as error:
+            raise self._why_gone(self.part_id) or error from error
         if self._sha256 is not None and (found := sha256_hex(data)) != self._sha256:
             raise corrupt(key, "sha256", f"expected sha256 {self._sha256}, got {found}")
         try:
@@ -108,16 +127,33 @@ class PartReader:
         rows = _output(out, (end - first, spec.width), NUMPY_DTYPES[spec.dtype])
         if len(rows) == 0:
             return rows
-        row = self.table.find(row_start, n_tokens) if check else None
-        try:
-            if row is not None:
-                self._read_checked(spec, row, first, rows)
-            else:
-                self._door.read_into(place.key, place.offset, bytes_of(rows))
-        except NotFoundError as error:
-            headline = f"part {self.part_id}: {name} from row {row_start} on cannot be read"
-            raise CorruptError(headline, error.problems) from error
+        flat = bytes_of(rows)
+        if check:
+            self.read_bytes(row_start, n_tokens, name, first * spec.row_bytes, flat)
+        else:
+            with self._must_be_there(name, row_start):
+                self._door.read_into(place.key, place.offset, flat)
         return rows
+
+    def read_bytes(
+        self, row_start: int, n_tokens: int, name: str, first: int, out: NDArray[np.uint8]
+    ) -> None:
+        """Fill `out` with the bytes of a sample's tensor from byte `first` of it on; always checked.
+
+        Every 64-row block that they touch is read whole and compared with its crc32c. Raises `IndexError`
+        where they leave the sample.
+        """
+        spec = self._schema.tensor(name)
+        row = self.table.find(row_start, n_tokens)
+        if not 0 <= first <= first + len(out) <= n_tokens * spec.row_bytes:
+            size = n_tokens * spec.row_bytes
+            raise IndexError(f"expected bytes within 0 to {size}, got {first} to {first + len(out)}")
+        with self._must_be_there(name, row_start):
+            self._read_checked(spec, row, first, out)
+
+    def block_checksums(self, row_start: int, n_tokens: int, name: str) -> NDArray[np.uint32]:
+        """Return the crc32c of each 64-row block of a sample's tensor, `[ceil(T / 64)]`, as written."""
+        return self.table.blocks(self.table.find(row_start, n_tokens), name)
 
     def read_tokens(
         self, row_start: int, n_tokens: int, name: str, window: slice | None = None
@@ -141,42 +177,52 @@ class PartReader:
         """Return a sample's ids, source and text."""
         return self.table.sample(self.table.find(row_start, n_tokens))
 
+    def missing(self, headline: str, error: NotFoundError) -> StoreError:
+        """Return the error of a file of this part that is not there: damage, unless gc swept the part."""
+        damaged = CorruptError(f"part {self.part_id}: {headline}", error.problems)
+        return self._why_gone(self.part_id) or damaged
+
     def samples(self) -> Iterator[PartSample]:
         """Yield every sample of the part, in the order of its rows."""
         return (self.table.sample(row) for row in range(len(self.table)))
 
-    def _read_checked(self, spec: TensorSpec, row: int, first: int, rows: NDArray[np.generic]) -> None:
-        """Fill `rows` from token `first` of table row `row` on; compare every block that they touch.
+    def _read_checked(self, spec: TensorSpec, row: int, first: int, out: NDArray[np.uint8]) -> None:
+        """Fill `out` from byte `first` of table row `row` on; compare every block that it touches.
 
-        Pieces of whole blocks are summed while they lie in the cache; those that jut out of the window are
-        read aside and trimmed.
+        Pieces of whole blocks are summed while they lie in the cache; those that jut out of `out` are read
+        aside and trimmed.
         """
         key = f"{self._folder}/{tensor_path(spec.name)}"
-        row_start, n_tokens = int(self.table.row_starts[row]), int(self.table.n_tokens[row])
+        at = int(self.table.row_starts[row]) * spec.row_bytes
+        size = int(self.table.n_tokens[row]) * spec.row_bytes
         expected = self.table.blocks(row, spec.name)
-        end = first + len(rows)
-        step = max(1, self._piece_bytes // (BLOCK_ROWS * spec.row_bytes)) * BLOCK_ROWS
+        end, block_bytes = first + len(out), BLOCK_ROWS * spec.row_bytes
+        step = max(1, self._piece_bytes // block_bytes) * block_bytes
         changed: list[Problem] = []
-        for start in range(first // BLOCK_ROWS * BLOCK_ROWS, end, step):
-            stop = min(start + step, -(-end // BLOCK_ROWS) * BLOCK_ROWS, n_tokens)
+        for start in range(first // block_bytes * block_bytes, end, step):
+            stop = min(start + step, -(-end // block_bytes) * block_bytes, size)
             inside = start >= first and stop <= end
-            piece = (
-                rows[start - first : stop - first]
-                if inside
-                else np.empty((stop - start, spec.width), rows.dtype)
-            )
-            self._door.read_into(key, (row_start + start) * spec.row_bytes, bytes_of(piece))
-            found = block_checksums(piece)
-            wanted = expected[start // BLOCK_ROWS :][: len(found)]
+            piece = out[start - first : stop - first] if inside else np.empty(stop - start, np.uint8)
+            self._door.read_into(key, at + start, piece)
+            found = block_checksums(piece.reshape(-1, spec.row_bytes))
+            wanted = expected[start // block_bytes :][: len(found)]
             changed += [
-                self._changed(key, row, start // BLOCK_ROWS + int(at), wanted[at], found[at])
-                for at in np.flatnonzero(found != wanted)
+                self._changed(key, row, start // block_bytes + int(block), wanted[block], found[block])
+                for block in np.flatnonzero(found != wanted)
             ]
             if not inside:
                 low, high = max(start, first), min(stop, end)
-                rows[low - first : high - first] = piece[low - start : high - start]
+                out[low - first : high - first] = piece[low - start : high - start]
         if changed:
             raise CorruptError(f"part {self.part_id}: {spec.name} is damaged", changed)
+
+    @contextmanager
+    def _must_be_there(self, name: str, row_start: int) -> Iterator[None]:
+        """Tell a file of the part that is gone as damage."""
+        try:
+            yield
+        except NotFoundError as error:
+            raise self.missing(f"{name} from row {row_start} on cannot be read", error) from error
 
     def _changed(self, key: str, row: int, block: int, wanted: np.uint32, found: np.uint32) -> Problem:
         sample_id = self.table.sample(row).sample_id
@@ -204,7 +250,7 @@ class PartReader:
         try:
             data = self._door.read(key)
         except NotFoundError as error:
-            raise CorruptError(f"part {self.part_id}: {path} is gone", error.problems) from error
+            raise self.missing(f"{path} is gone", error) from error
         if (found := sha256_hex(data)) != expected.sha256:
             sizes = f"{expected.size_bytes} bytes were written, {len(data)} are there"
             message = f"expected sha256 {expected.sha256}, got {found} ({sizes})"
