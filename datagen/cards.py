@@ -26,6 +26,8 @@ def read_card(file: Path) -> Card:
         return Card.from_json(path.read_bytes(), str(path))
     except RecordError as error:
         raise RecordError(error.headline, _repaired(error, REPAIR)) from error
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: expected a card, got no such file") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: expected a card, got: {error}") from error
 

@@ -99,7 +99,8 @@ def check(asked: Asked) -> Report:
         name, version = named(asked.server)
         report.served = resolve_server(name, version, shape, draft)
         if asked.server_args is not None:
-            report.flags = effective_flags(name, version, asked.server_args, model_type=shape.model_type)
+            release = version or _newest(name)
+            report.flags = effective_flags(name, release, asked.server_args, model_type=shape.model_type)
     report.problems = [
         *_of_resolutions(asked, report),
         *_targets(report, target),
@@ -139,6 +140,14 @@ def named(text: str) -> tuple[str, str | None]:
     """
     name, _, version = text.partition("==")
     return name.strip(), version.strip() or None
+
+
+def _newest(name: str) -> str | None:
+    """Return the release that is assumed where none is given, which is told with what the server feeds."""
+    try:
+        return at_version(name, None).release
+    except KeyError:
+        return None
 
 
 def _enough(asked: Asked) -> None:
@@ -184,7 +193,8 @@ def _trained(asked: Asked, report: Report, shape: Shape, draft: Mapping[str, Any
             steps=(f"the card says {', '.join(wiring.fc)}",),
         )
     if asked.trainer_wiring is not None:
-        return read_user_wiring(read_text(asked.trainer_wiring, "a wiring file"), shape)
+        text = read_text(asked.trainer_wiring, "a wiring file")
+        return _a_trainers(read_user_wiring(text, shape, asked.trainer_wiring.name))
     if asked.trainer is None:
         return None
     name, version = named(asked.trainer)
@@ -198,6 +208,20 @@ def _trained(asked: Asked, report: Report, shape: Shape, draft: Mapping[str, Any
         engine=asked.trainer_engine,
         draft_config=draft if asked.draft_config else None,
     )
+
+
+def _a_trainers(resolution: Resolution) -> Resolution:
+    """Refuse the wiring of a server where a trainer's is asked for: it has no target to be judged by."""
+    wiring = resolution.wiring
+    if wiring is None or wiring.kind == "trainer":
+        return resolution
+    problem = Problem(
+        where="kind",
+        kind="consumer",
+        message=f"expected a trainer, got {wiring.title}, a {wiring.kind}",
+        repair='write kind = "trainer" and the target that it trains on in the wiring file',
+    )
+    return resolution.model_copy(update={"wiring": None, "problems": (*resolution.problems, problem)})
 
 
 def _listed(name: str, version: str | None, report: Report) -> tuple[str, ...] | None:
@@ -225,7 +249,8 @@ def _of_resolutions(asked: Asked, report: Report) -> Iterator[Problem]:
             continue
         for problem in resolution.problems:
             where = problem.where if problem.where.startswith(who) else f"{who}: {problem.where}"
-            unsaid = who == "trainer" and problem.where == "ids" and asked.trainer_ids is None
+            by_name = who == "trainer" and asked.trainer is not None
+            unsaid = by_name and problem.where == "ids" and asked.trainer_ids is None
             hint = "; to check ids that it is given elsewhere, add --trainer-ids" if unsaid else ""
             yield problem.model_copy(update={"where": where, "repair": (problem.repair or "") + hint})
         for assumption in resolution.assumptions:
@@ -252,12 +277,24 @@ def _pairs(asked: Asked, report: Report, shape: Shape, draft: Mapping[str, Any])
     if report.card is not None and trained is not None:
         yield from card_trainer(report.card, trained)
     if schema is not None and trained is not None:
-        yield from dataset_trainer(schema, trained, raw=asked.raw)
+        for problem in dataset_trainer(schema, trained, raw=asked.raw):
+            yield problem if reads_draft else _hinted(problem, asked, report)
     if schema is not None and served is not None and trained is None:
         yield from dataset_server(schema, served)
     weights = report.card.wiring if report.card is not None else trained
     if weights is not None and served is not None:
         yield from trainer_server(weights, served, _how_to_serve(asked, weights, shape))
+    elif weights is not None and asked.server is not None:
+        yield Problem(
+            where="served fc",
+            kind="not_compared",
+            severity="note",
+            message=f"what {asked.server.strip()[:80]} will feed is not known, and not compared with "
+            f"{', '.join(weights.fc)}, which the weights were trained on",
+            repair=_how_to_serve(asked, weights, shape),
+            role="fc",
+            expected=", ".join(weights.fc),
+        )
 
 
 def _hinted(problem: Problem, asked: Asked, report: Report) -> Problem:
@@ -315,6 +352,7 @@ def _contract(asked: Asked, report: Report, contract: DraftContract) -> Iterator
         tensors, unread = read_safetensors_names(asked.draft_config)
         yield from unread
     name, version = named(asked.server)
+    version = version or _newest(name)
     vocabulary = report.dataset.schema.target.vocab_size if report.dataset else None
     yield from contract_problems(
         contract,

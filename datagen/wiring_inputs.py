@@ -9,6 +9,7 @@ from typing import Any
 from datagen.errors import ConfigError
 from datagen.plan import target_of_config
 from datagen.store.dataset import Dataset
+from datagen.store.errors import NotFoundError
 from datagen.store.opening import open_door
 from schemas.card import Card
 from schemas.consumers.resolution import Shape, short
@@ -34,7 +35,12 @@ class DatasetFacts:
 def read_dataset(text: str) -> DatasetFacts:
     """Read the schema of `ROOT/DATASET[@VERSION]`; raises `NotFoundError` when it is not there."""
     reference = parse_reference(text)
-    snapshot = Dataset.open(open_door(reference.root), reference.dataset).snapshot(reference.version)
+    try:
+        snapshot = Dataset.open(open_door(reference.root), reference.dataset).snapshot(reference.version)
+    except NotFoundError as error:
+        repair = "write one that is there, as ROOT/DATASET[@VERSION]; `strata show` says what it holds"
+        problems = [p.model_copy(update={"repair": p.repair or repair}) for p in error.problems]
+        raise NotFoundError(error.headline, problems) from error
     reference = reference._replace(version=snapshot.version.number)
     return DatasetFacts(str(reference), snapshot.schema, snapshot.version)
 
@@ -76,6 +82,8 @@ def read_text(file: Path, what: str) -> str:
         if size > MAX_CONFIG_BYTES:
             raise ConfigError(f"{file}: expected {what}, got {size:,} bytes: too large for one")
         return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{file}: expected {what}, got no such file") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: expected {what}, got: {error}") from error
 

@@ -95,7 +95,8 @@ def dataset_server(schema: Schema, server: Wiring) -> Iterator[Problem]:
                 kind="missing",
                 message=f"expected a tensor of the dataset ({', '.join(schema.names)}), "
                 f"got {name}, which {server.title} will feed",
-                repair=f"{_how_to_get(name, schema)}, or write other layer ids in the draft's config",
+                repair=f"{_how_to_get(name, schema)}, or write other layer ids in the draft's config "
+                "(`strata wire` says which ids mean which boundaries)",
                 role="fc",
                 slot=slot,
                 got=name,

@@ -11,6 +11,7 @@ from datagen.cards import write_card
 from datagen.checking import Asked, Report, card_of, check
 from datagen.printing import printable
 from schemas.command import Parser
+from schemas.consumers.declared import names
 from schemas.consumers.resolution import Resolution
 
 PROG = "strata check"
@@ -20,7 +21,7 @@ SLOT = "slot"
 DESCRIPTION = """Say, before a GPU-hour is spent, whether dataset, trainer and server mean the same tensors.
 
 Any two of the three can be compared; a draft's config says what the server will read, a card or a wiring file
-stands in for a trainer."""
+stands in for a trainer. Exit codes: 0 they mean the same, 1 problems were found, 2 could not try."""
 
 
 def command(arguments: Sequence[str]) -> int:
@@ -57,8 +58,14 @@ def command(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog=PROG, description=DESCRIPTION)
-    parser.add_argument("--dataset", metavar="ROOT/DATASET[@V]")
-    parser.add_argument("--trainer", metavar="NAME[==VERSION]", help="as speculators==0.4.0")
+    parser.add_argument(
+        "--dataset", metavar="ROOT/DATASET[@V]", help="as data/demo or s3://bucket/root/demo@3"
+    )
+    parser.add_argument(
+        "--trainer",
+        metavar="NAME[==VERSION]",
+        help=f"as speculators==0.4.0; one of {', '.join(names('trainer'))}",
+    )
     parser.add_argument(
         "--trainer-ids",
         type=read_ids,
@@ -75,22 +82,38 @@ def _parser() -> Parser:
         action="store_true",
         help="the trainer reads samples as they are stored, with neither an export nor the client between",
     )
-    parser.add_argument("--trainer-wiring", type=Path, metavar="FILE", help="a wiring of your own, in TOML")
-    parser.add_argument("--card", type=Path, metavar="FILE", help="the card of a draft's checkpoint")
+    parser.add_argument(
+        "--trainer-wiring",
+        type=Path,
+        metavar="FILE",
+        help="a trainer of your own, in TOML: [wiring] with name, kind, fc and a target, or [[consumer]]",
+    )
+    parser.add_argument(
+        "--card", type=Path, metavar="FILE", help="the card of a draft's checkpoint, in place of a trainer"
+    )
     parser.add_argument(
         "--save-card",
         type=Path,
         metavar="FILE",
         help="write the card of dataset and trainer where all is well",
     )
-    parser.add_argument("--server", metavar="NAME[==VERSION]", help="as sglang==0.5.23")
+    parser.add_argument(
+        "--server",
+        metavar="NAME[==VERSION]",
+        help=f"as sglang==0.5.23; one of {', '.join(names('server'))}",
+    )
     parser.add_argument(
         "--draft-config",
         type=Path,
         metavar="FILE",
         help="the draft's config.json, or its checkpoint's folder",
     )
-    parser.add_argument("--target-config", type=Path, metavar="FILE", help="the target's config.json")
+    parser.add_argument(
+        "--target-config",
+        type=Path,
+        metavar="FILE",
+        help="the target's config.json; needed where neither a dataset nor a card says which target it is",
+    )
     parser.add_argument(
         "--server-args", metavar="ARGS", help="the command line that the server is started with"
     )

@@ -19,7 +19,8 @@ PROG = "strata wire"
 DESCRIPTION = """Say what to write for each server and trainer so that exactly these boundaries are fed.
 
 A boundary is the residual stream after so many decoder layers: 0 is embed. Every answer is proven by
-resolving it back; a consumer that cannot be told so is listed with the reason."""
+resolving it back; a consumer that cannot be told so is listed with the reason. Exit codes: 0 all that were
+asked for can be told, 1 one of them cannot, 2 could not try."""
 
 
 def command(arguments: Sequence[str]) -> int:

@@ -216,7 +216,8 @@ def at_version(name: str, version: str | None, among: Sequence[Declared] | None 
     last = known[-1]
     if version is None:
         assumed: str | None = (
-            f"no version of {last.title} given: the newest declared one ({_said(last)}) is assumed"
+            f"no version of {last.title} given: {newest(last.versions) or _said(last)} is assumed, the "
+            "newest that is declared"
         )
         if not last.versions:
             assumed = None if among is not None else _unversioned(last)

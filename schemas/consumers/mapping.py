@@ -136,9 +136,17 @@ def check_width(way: Way, consumer: Declared, asked: int, captured: Sequence[int
 
 def how_to_give(consumer: Declared, what: str) -> str:
     """Return a repair: what to write, where this consumer reads it, and how to find out which ids."""
+    if not consumer.takes_ids:
+        return "train with another trainer: the layers of this one are fixed"
     if consumer.writing is None:
         read = " or ".join(consumer.reads)
-        return f"write {what} in {read}" if read else f"give {what}, or use another version"
+        trained = consumer.kind == "trainer"
+        given = f"give {what}" + (", as ids under [given] in its wiring file" if trained else "")
+        return (
+            f"write {what} as {read} in the draft's config.json"
+            if read
+            else f"{given}, or use another version"
+        )
     return (
         f"write {what} as {consumer.writing.name} in {consumer.writing.where}; `strata wire --boundaries "
         "B,B,B --target-config FILE` says which ids mean which boundaries"

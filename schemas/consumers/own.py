@@ -62,7 +62,7 @@ class Given(Record):
 
 def read_user_wiring(text: str, shape: Shape, where: str = "the wiring file") -> Resolution:
     """Return what a consumer of one's own feeds or takes; a wrong file comes back as problems."""
-    way = Way("own", None)
+    way = Way(where, None)
     if len(text) > MAX_TEXT:
         way.wrong(where, "size", f"expected at most {MAX_TEXT} characters, got {len(text)}", FORM)
         return way.end()
@@ -79,6 +79,7 @@ def _read(way: Way, text: str, shape: Shape, where: str) -> Resolution:
     content = read_toml(text, where)
     try:
         if "wiring" in content:
+            _check_names(way, content["wiring"], shape)
             return _outright(way, where, content, shape)
         return _resolved(way, where, content, shape, list(read_declared(text, where)))
     except ValidationError as error:
@@ -94,10 +95,6 @@ def _outright(way: Way, where: str, content: dict[str, Any], shape: Shape) -> Re
         )
     own = OwnWiring.model_validate(content["wiring"])
     way.name, way.version = own.name, own.version
-    for name in [*own.fc, *([own.target.tensor] if own.target else [])]:
-        place = place_of(name, shape.n_layers)
-        if isinstance(place, Problem):
-            way.wrong(place.where[:80], place.kind, place.message, place.repair or FORM)
     if own.kind == "trainer" and own.target is None:
         message = "expected a target, since a trainer has one, got none"
         repair = 'add [wiring.target] with tensor = "final" and applies_norm = true, or what is the case'
@@ -107,6 +104,18 @@ def _outright(way: Way, where: str, content: dict[str, Any], shape: Shape) -> Re
     way.steps.append(f"{own.name}: its tensors as {where} names them")
     fields = own.model_dump(exclude={"name"})
     return way.end(Wiring(consumer=own.name, n_layers=shape.n_layers, **fields))
+
+
+def _check_names(way: Way, wiring: object, shape: Shape) -> None:
+    """Say which of the tensors that are named the target does not have, whatever else is wrong."""
+    fc = wiring.get("fc") if isinstance(wiring, dict) else None
+    target = wiring.get("target") if isinstance(wiring, dict) else None
+    named = [(f"wiring.fc[{slot}]", name) for slot, name in enumerate(fc if isinstance(fc, list) else [])]
+    named += [("wiring.target.tensor", target.get("tensor"))] if isinstance(target, dict) else []
+    for where, name in named:
+        place = place_of(name, shape.n_layers) if isinstance(name, str) else None
+        if isinstance(place, Problem):
+            way.wrong(where, place.kind, place.message, place.repair or FORM)
 
 
 def _resolved(
@@ -131,6 +140,7 @@ def _resolved(
 
 def _refused(way: Way, where: str, headline: str, problems: tuple[Problem, ...]) -> Resolution:
     way.lost = True
-    for problem in problems or (Problem(where=where, kind="toml", message=headline, repair=FORM),):
+    said = headline.removeprefix(where).lstrip(": ")
+    for problem in problems or (Problem(where=where, kind="toml", message=said, repair=FORM),):
         way.problems.append(problem.model_copy(update={"repair": problem.repair or FORM}))
     return way.end()

@@ -13,6 +13,8 @@ from schemas.consumers.resolution import Way, short
 
 MAX_IDS = 64
 MAX_ID = 100_000
+OTHER_DRAFTS = ("dflash_config.target_layer_ids", "dspark_target_layer_ids", "target_layer_ids")
+"""Where other kinds of drafts have their ids: vLLM 0.33's eagle3_utils.py reads all three, and adds 1."""
 _LIST = (
     "write a list of whole numbers there, as [3, 31, 59]; `strata wire --boundaries B,B,B --target-config "
     "FILE` says which ids mean which boundaries"
@@ -63,6 +65,8 @@ def written_ids(way: Way, consumer: Declared, config: Config, default: Sequence[
     """Return the ids that the consumer reads; `None` where it reads none and takes its default."""
     _check_parents(way, consumer, config)
     there = {path: value for path in consumer.reads if not _is_nothing(consumer, value := at(config, path))}
+    if not there and _is_of_another_kind(way, consumer, config):
+        return None
     if not there:
         _say_unread(way, consumer, config, default)
         way.steps.append(f"no ids are read from {' or '.join(consumer.reads) or 'the config'}")
@@ -142,6 +146,25 @@ def _is_nothing(consumer: Declared, value: object) -> bool:
     return consumer.empty == "absent" and not value
 
 
+def _is_of_another_kind(way: Way, consumer: Declared, config: Config) -> bool:
+    """Refuse the ids of a DFlash or DSpark draft, whose rules are not declared; a default is a guess."""
+    for path in OTHER_DRAFTS:
+        value = at(config, path)
+        if isinstance(value, list) and value:
+            what = (
+                f"expected the ids of an EAGLE-3 draft, got {short(value)}, those of a DFlash or DSpark draft"
+            )
+            way.wrong(
+                path,
+                "draft_kind",
+                f"{what}: what {consumer.title} makes of them is not declared",
+                "check such a draft by a wiring file that names its tensors: these ids are counted from 0 "
+                "after a layer, so id i is boundary i + 1",
+            )
+            return True
+    return False
+
+
 def _say_unread(way: Way, consumer: Declared, config: Config, default: Sequence[int]) -> None:
     for path in consumer.ignores:
         value = at(config, path)
@@ -160,7 +183,9 @@ def _unread(way: Way, consumer: Declared, path: str, value: object, expected: st
         "unread",
         f"expected {expected}, got {short(value)}: {consumer.title} does not read it, says nothing, "
         "and takes its default",
-        f"write the ids in {reads}" if reads else f"no version {consumer.versions} reads ids: use another",
+        f"write the ids as {reads} in the draft's config.json"
+        if reads
+        else f"no version {consumer.versions} reads ids: use another",
     )
 
 

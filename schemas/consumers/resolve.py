@@ -173,7 +173,9 @@ def _one_of(way: Way, found: AtVersion, resolve: Callable[[str], Resolution]) ->
     answers = [resolve(member) for member in members]
     for answer in answers:
         way.steps += [f"{answer.consumer}: {step}" for step in answer.steps]
-        way.assumptions += [text for text in answer.assumptions if text not in way.assumptions]
+        # That no version was given is said once, of the name that was written.
+        told = at_version(answer.consumer, way.version).assumed if found.assumed is not None else None
+        way.assumptions += [text for text in answer.assumptions if text not in (*way.assumptions, told)]
         way.problems += [problem for problem in answer.problems if problem not in way.problems]
     wirings = [answer.wiring for answer in answers]
     first = wirings[0] if wirings else None
@@ -184,11 +186,12 @@ def _one_of(way: Way, found: AtVersion, resolve: Callable[[str], Resolution]) ->
         way.lost = True
         return way.end()
     notes = " ".join(found.consumer.notes)
+    meant = f"name the one that is meant, as --{found.consumer.kind} {members[0]}"
     way.wrong(
         found.consumer.kind,
         "undecided",
         f"expected one answer whichever of {', '.join(members)} it is, got {said}",
-        f"{notes}, or name the one that is meant" if notes else "name the one that is meant",
+        f"{notes}, or {meant}" if notes else meant,
     )
     return way.end()
 

@@ -229,6 +229,52 @@ def test_ids_that_a_trainer_is_given_stand_in_for_its_default(
     assert (code, said["trainer"]["wiring"]["fc"]) == (0, ["embed", "layer3"])
 
 
+def test_a_dataset_that_is_not_there_is_told_with_what_is(capsys: Capture, dataset: str) -> None:
+    for name in (f"{dataset}x", f"{dataset}@7"):
+        code, said = told(capsys, check.command, "--dataset", name, "--server", SGLANG)
+        assert (code, bool(said["problems"])) == (2, True)
+
+
+def test_all_that_is_wrong_in_a_wiring_file_is_told_by_the_files_name(
+    tmp_path: Path, capsys: Capture, dataset: str
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[wiring]\nname = "mine"\nfc = ["layer03", "layer3", "layer61"]\nfoo = 1\n')
+    words = ("--dataset", dataset, "--trainer-wiring", file)
+    code, said = told(capsys, check.command, *words)
+    wheres = {problem["where"] for problem in said["problems"]}
+    wanted = {"kind", "foo", "wiring.fc[0]", "wiring.fc[2]"}
+    assert (code, wheres) == (1, {f"trainer: {where}" for where in wanted})
+    file.write_text("[wiring")
+    text = in_words(capsys, check.command, *words)[1]
+    assert "trainer: mine.toml: is not TOML: Expected ']'" in text
+    server = wiring_file(tmp_path).read_text().replace('"trainer"', '"server"')
+    file.write_text(server)
+    code, said = told(capsys, check.command, *words)
+    assert (code, said["problems"][0]["message"]) == (1, "expected a trainer, got mine, a server")
+
+
+def test_what_a_server_of_two_minds_should_be_told_is_told(
+    tmp_path: Path, capsys: Capture, dataset: str
+) -> None:
+    """One of vLLM's runners reads ids that the other does not: what to write for both is said."""
+    words = ("--trainer-wiring", wiring_file(tmp_path), "--draft-config", draft_config(tmp_path))
+    code, said = told(capsys, check.command, "--dataset", dataset, "--server", "vllm==0.33.0", *words)
+    (note,) = [problem for problem in said["problems"] if problem["kind"] == "not_compared"]
+    assert (code, note["severity"]) == (1, "note")
+    assert '{"eagle_aux_hidden_state_layer_ids": [3, 31, 59]}' in note["repair"]
+
+
+def test_that_no_version_of_a_server_was_given_is_said_once(
+    tmp_path: Path, capsys: Capture, dataset: str
+) -> None:
+    draft = draft_config(tmp_path)
+    for server in ("sglang", "vllm"):
+        words = ("--server", server, "--draft-config", draft, "--server-args", "--port 1")
+        _, said = told(capsys, check.command, "--dataset", dataset, *words)
+        assert sum("no version of" in problem["message"] for problem in said["problems"]) == 1
+
+
 def test_a_trainer_that_reads_the_drafts_config_is_checked_by_it(tmp_path: Path, capsys: Capture) -> None:
     """On Kimi, SpecForge's SGLang takes ids as they are; before PR #25454 it added 1."""
     own = make_dataset(tmp_path, ("layer3", "layer31", "layer59", "final_normed"))

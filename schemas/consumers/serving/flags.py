@@ -54,6 +54,11 @@ class ServingFlags(Record):
             return f"{self.algorithm}: the flags do not decide how many tokens are drafted"
         shape = "chain" if self.topk == 1 else f"tree of {self.topk} a step"
         return (
-            f"{self.algorithm}: a {shape}, {self.steps} steps, {self.proposed} tokens proposed and "
-            f"{self.verified} verified a step, at most {self.longest} gained"
+            f"{self.algorithm}: a {shape}, {_counted(self.steps, 'step')}, "
+            f"{_counted(self.proposed or 0, 'token')} proposed and {self.verified} verified a step, at most "
+            f"{self.longest} gained"
         )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -91,7 +91,33 @@ def test_ids_where_they_are_not_read_are_said_to_be_unread() -> None:
     assert resolution.wiring.boundaries == (2, 30, 58)
     (problem,) = resolution.problems
     assert (problem.where, problem.kind, problem.severity) == (KEY, "unread", "error")
-    assert problem.repair == f"write the ids in eagle_config.{KEY}"
+    assert problem.repair == f"write the ids as eagle_config.{KEY} in the draft's config.json"
+
+
+@pytest.mark.parametrize("server", ["sglang==0.5.23", "vllm==0.33.0", "vllm-v1==0.20.0", "sglang==0.4.5"])
+@pytest.mark.parametrize(
+    "config",
+    [{"dflash_config": {"target_layer_ids": [1, 9]}}, {"dspark_target_layer_ids": [1, 9]}],
+)
+def test_the_ids_of_another_kind_of_draft_are_refused_not_guessed_at(
+    server: str, config: dict[str, Any]
+) -> None:
+    name, _, version = server.partition("==")
+    resolution = resolve_server(name, version, KIMI, config)
+    assert resolution.wiring is None
+    for problem in resolution.problems:
+        if problem.kind != "architecture":
+            assert problem.kind == "draft_kind"
+            assert problem.repair is not None
+            assert "id i is boundary i + 1" in problem.repair
+    assert "draft_kind" in kinds(resolution)
+    own = {**config, KEY: [3, 31, 59], "eagle_config": {KEY: [3, 31, 59]}}
+    known = resolve_server(name, version, KIMI, own)
+    assert (known.wiring is None) is (server == "sglang==0.4.5")
+
+
+def test_that_no_version_was_given_is_said_once() -> None:
+    assert len(resolve_server("vllm", None, KIMI, {}).assumptions) == 1
 
 
 def test_unread_ids_that_name_the_default_are_a_step() -> None:
@@ -249,7 +275,7 @@ def test_what_is_not_known_is_assumed_aloud() -> None:
     assert newer.wiring is not None
     assert "SGLang 0.6.0 is not declared" in newer.assumptions[0]
     none = resolve_server("sglang", None, KIMI, {})
-    assert "no version of SGLang given: the newest declared one" in none.assumptions[0]
+    assert "no version of SGLang given: 0.5.23 is assumed, the newest" in none.assumptions[0]
     older = resolve_server("sglang", "0.3.0", LLAMA, {})
     assert ">=0.4.5,<0.4.9 is assumed" in older.assumptions[0]
     other = resolve_server("sglang", "0.5.23", Shape(model_type="unheard_of", n_layers=32), {})
