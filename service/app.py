@@ -7,11 +7,12 @@ from starlette.exceptions import HTTPException
 from datagen.store.door import Door
 from datagen.store.opening import open_door
 from schemas.errors import StrataError
-from service.auth import Auth
+from service.auth import auth_for
 from service.catalog import Catalog
 from service.gate import Gate
 from service.limits import Allowances, Limits
 from service.metrics import Metrics
+from service.request_size import RequestSize
 from service.responses import of_error, of_http, of_moved, of_validation
 from service.routes import datasets
 from service.settings import Settings
@@ -22,16 +23,18 @@ from service.versioned import MovedError
 def create_app(settings: Settings, door: Door | None = None) -> FastAPI:
     """Return the application that serves the datasets of a root; nothing is read yet."""
     metrics = Metrics()
+    limits = Limits(allowances_of(settings))
     app = FastAPI(title="Strata", version="1", redoc_url=None, redirect_slashes=False)
     app.state.service = Service(
         settings=settings,
         catalog=Catalog(door or open_door(settings.root), settings.datasets),
-        auth=Auth(settings.anonymous or "admin"),
-        limits=Limits(allowances_of(settings)),
+        auth=auth_for(settings.host, settings.keys, settings.anonymous),
+        limits=limits,
         metrics=metrics,
         gate=Gate(metrics),
     )
     app.include_router(datasets.router)
+    app.add_middleware(RequestSize, limits=limits)
     app.add_exception_handler(StrataError, of_error)
     app.add_exception_handler(RequestValidationError, of_validation)
     app.add_exception_handler(HTTPException, of_http)

@@ -3,6 +3,7 @@
 StrataError
  +-- ServiceError
       +-- SettingsError          settings are missing, unknown or contradict each other
+      |    +-- KeyFileError      the file of API keys is missing, damaged, or has no such key
       +-- MalformedError         a parameter, a header or a body is not what it should be
       +-- UnauthorizedError      no key, or one that is unknown, expired or revoked
       +-- ForbiddenError         the key has no such scope, or no grant for the dataset
@@ -35,6 +36,10 @@ class ServiceError(StrataError):
 
 class SettingsError(ServiceError):
     """Settings are missing, unknown or contradict each other."""
+
+
+class KeyFileError(SettingsError):
+    """The file of API keys is missing or damaged, or has no such key."""
 
 
 class MalformedError(ServiceError):

@@ -5,7 +5,7 @@ response and a request's body have a largest size. Whatever is over is refused w
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -160,11 +160,6 @@ class Limits:
                 repair=_later(wait),
             )
             raise TooManyError("too much is asked for at once", [problem], retry_after_seconds=wait)
-
-
-def retry_headers(error: TooManyError) -> Mapping[str, str]:
-    """Return the headers that a refusal of `Limits` is answered with."""
-    return {"Retry-After": str(error.retry_after_seconds)}
 
 
 def _later(seconds: int) -> str:
