@@ -69,7 +69,7 @@ class SampleView:
     text: str | None
 
 
-def view_dataset(door: Door, name: str, version: int | None) -> DatasetView:
+def view_dataset(door: Door, name: str, version: int | str | None) -> DatasetView:
     """Return what is in a dataset; raises `NotFoundError` when it, or its version, is not there."""
     dataset = Dataset.open(door, name)
     snapshot = dataset.snapshot(version)
@@ -93,7 +93,7 @@ def view_dataset(door: Door, name: str, version: int | None) -> DatasetView:
     )
 
 
-def view_sample(door: Door, name: str, version: int | None, prefix: str) -> SampleView:
+def view_sample(door: Door, name: str, version: int | str | None, prefix: str) -> SampleView:
     """Return one sample, by its id or the beginning of it.
 
     Raises `NotFoundError` when there is none, or when several begin so.

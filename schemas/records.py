@@ -136,6 +136,17 @@ class VersionRecord(Record):
         return self.model_copy(update={"digest": self.content_digest()})
 
 
+class VersionName(Record):
+    """`names/<name>.json`: a version's name. Written once, never changed or deleted: a name never moves."""
+
+    format: Literal["strata.version_name.v1"] = "strata.version_name.v1"
+    name: str = Field(pattern=r"^[a-z][a-z0-9._-]{0,63}$")
+    dataset_id: str = Uuid
+    number: PositiveInt
+    digest: str = Sha256
+    named_at: AwareDatetime
+
+
 class RunStart(Record):
     """`runs/<run>/start.json`: provenance and configuration, written before the first part."""
 

@@ -1,4 +1,7 @@
-"""How a person writes a dataset: `ROOT/DATASET[@VERSION]`, the root a folder or a bucket's URL."""
+"""How a person writes a dataset: `ROOT/DATASET[@VERSION]`, the root a folder or a bucket's URL.
+
+A version is written as its number, or as the name that it was given; `latest`, or nothing, is the newest.
+"""
 
 import re
 from typing import NamedTuple
@@ -10,8 +13,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 NAME_RULE = "letters, digits, `.`, `_` and `-`, starting with a letter or digit"
 
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,7}")
+_VERSION_NAME = re.compile(r"[a-z][a-z0-9._-]{0,63}")
+VERSION_NAME_RULE = "lower-case letters, digits, `.`, `_` and `-`, starting with a letter"
+NEWEST = "latest"
+
+
 class DatasetReference(NamedTuple):
-    """A dataset under a root; no version means the latest.
+    """A dataset under a root; a version by its number or its name, and none means the newest.
 
     >>> str(DatasetReference("data", "demo", 3))
     'data/demo@3'
@@ -19,7 +28,7 @@ class DatasetReference(NamedTuple):
 
     root: str
     dataset: str
-    version: int | None = None
+    version: int | str | None = None
 
     def __str__(self) -> str:
         root = self.root if self.root.endswith("/") else f"{self.root}/"
@@ -35,20 +44,15 @@ def parse_reference(text: str) -> DatasetReference:
     DatasetReference(root='s3://bucket/states', dataset='demo', version=12)
     >>> parse_reference("demo")
     DatasetReference(root='.', dataset='demo', version=None)
+    >>> parse_reference("data/demo@paper-v1").version
+    'paper-v1'
     """
     root, slash, last = text.rstrip("/").rpartition("/")
     dataset, at, version = last.rpartition("@") if "@" in last else (last, "", "")
     root = root.rstrip("/")
     problems = name_problems(dataset)
-    if at and not re.fullmatch(r"[1-9][0-9]{0,7}", version):
-        problems.append(
-            Problem(
-                where="version",
-                kind="version",
-                message=f"expected a number from 1, got {version!r}",
-                repair="write it as data/demo@3, or leave it out for the newest",
-            )
-        )
+    if at:
+        problems += version_problems(version)
     if root.endswith(":"):
         problems.append(
             Problem(
@@ -60,7 +64,49 @@ def parse_reference(text: str) -> DatasetReference:
         )
     if problems:
         raise DatasetNameError(f"expected ROOT/DATASET[@VERSION], got {text!r}", problems)
-    return DatasetReference(root or ("/" if slash else "."), dataset, int(version) if at else None)
+    return DatasetReference(root or ("/" if slash else "."), dataset, parse_version(version) if at else None)
+
+
+def parse_version(text: str) -> int | str | None:
+    """Return the number or the name that `text` is, `None` for the newest; `version_problems` says no first.
+
+    >>> parse_version("12"), parse_version("paper-v1"), parse_version("latest")
+    (12, 'paper-v1', None)
+    """
+    return int(text) if _NUMBER.fullmatch(text) else None if text == NEWEST else text
+
+
+def version_problems(text: str) -> list[Problem]:
+    """Return what is wrong with a version as a person writes it.
+
+    >>> [problem.message for problem in version_problems("0")]
+    ["expected a version's number from 1, or its name, got '0'"]
+    """
+    if _NUMBER.fullmatch(text) or _VERSION_NAME.fullmatch(text):
+        return []
+    return [
+        Problem(
+            where="version",
+            kind="version",
+            message=f"expected a version's number from 1, or its name, got {text!r}",
+            repair="write it as data/demo@3 or data/demo@paper-v1, or leave it out for the newest",
+        )
+    ]
+
+
+def version_name_problems(name: str) -> list[Problem]:
+    """Return why no version can be given this name.
+
+    >>> [problem.message for problem in version_name_problems("latest")]
+    ['expected a name of its own, got `latest`, which is always the newest version']
+    """
+    if name == NEWEST:
+        message = "expected a name of its own, got `latest`, which is always the newest version"
+    elif _VERSION_NAME.fullmatch(name):
+        return []
+    else:
+        message = f"expected {VERSION_NAME_RULE}, at most 64 in all, got {name!r}"
+    return [Problem(where="name", kind="name", message=message, repair="name it so, as paper-v1")]
 
 
 def name_problems(dataset: str) -> list[Problem]:

@@ -56,7 +56,7 @@ def run(reference: DatasetReference, workers: int | None = None) -> Report:
         def show(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        return verify(dataset, reference.version, workers=workers, on_progress=show)
+        return verify(dataset, dataset.number(reference.version), workers=workers, on_progress=show)
 
 
 def as_data(reference: DatasetReference, report: Report) -> dict[str, object]:

@@ -9,13 +9,14 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from datagen.store.errors import ConflictError
 from datagen.store.index_table import IndexTable
 from datagen.store.tables import Tables
 from datagen.store.tiers import merge_groups
 from datagen.store.version_log import VersionLog
+from schemas.problem import Problem
 from schemas.records import (
     CondemnedPart,
     IndexFile,
@@ -87,6 +88,13 @@ class Draft:
         )
 
 
+class Outcome(NamedTuple):
+    """What a change came to: the newest record (`None` before the first), and whether the change made it."""
+
+    record: VersionRecord | None
+    changed: bool
+
+
 class Change(Protocol):
     """A change to a dataset."""
 
@@ -122,17 +130,27 @@ class Committer:
         Returns the newest record, or `None` when there is none, where the change asks for nothing new.
         Raises `ConflictError` when the change cannot be, and the door's error where nothing can be stored.
         """
+        return self.change(change).record
+
+    def change(self, change: Change, expected: int | None = None) -> Outcome:
+        """Make the version that `change` asks for, on the newest one, as `commit` does.
+
+        With `expected` the change is refused by a `ConflictError` where another version than that is the
+        newest, unless it asks for nothing new there; no version can come between the look and the commit.
+        """
         for _ in range(_MOST_RIVALS):
             base = self.base()
             draft = change.draft(base)
             if draft is None:
-                return base.record
+                return Outcome(base.record, changed=False)
+            if expected is not None and expected != base.number:
+                raise _stale(expected, base)
             record, tables = self._stored(draft, base)
             there = self._log.propose(record)
             if there.commit_id == record.commit_id:
                 self._base = Base(record, tables)
                 self._log.point_at(record.number)
-                return record
+                return Outcome(record, changed=True)
         raise ConflictError(f"{_MOST_RIVALS} other commits were faster: try again when fewer drivers commit")
 
     def _stored(self, draft: Draft, base: Base) -> tuple[VersionRecord, tuple[IndexTable, ...]]:
@@ -182,3 +200,16 @@ class Committer:
         merging = [files[number] for number in group if number < len(files)]
         rows = [*self._tables.quarantine_rows(merging), *draft.quarantined]
         return (*(file for file in files if file not in merging), self._tables.store_quarantine(rows))
+
+
+def _stale(expected: int, base: Base) -> ConflictError:
+    made = f", made by {base.record.operation}" if base.record else ""
+    problem = Problem(
+        where="expected_version",
+        kind="stale",
+        message=f"expected version {expected} as the newest, got {base.number}{made}",
+        repair=f"look at version {base.number} and ask again",
+        expected=str(expected),
+        got=str(base.number),
+    )
+    return ConflictError("the dataset was changed meanwhile", [problem])

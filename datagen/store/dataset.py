@@ -14,8 +14,10 @@ from datagen.store.closed_part import ClosedPart
 from datagen.store.commit import Change, Committer
 from datagen.store.damage import corrupt
 from datagen.store.door import Door
-from datagen.store.errors import AlreadyExistsError, ConflictError, NotFoundError, RefusedError
+from datagen.store.errors import AlreadyExistsError, ConflictError, GoneError, NotFoundError, RefusedError
+from datagen.store.index import Index
 from datagen.store.layout import DATASET, Layout
+from datagen.store.names import VersionNames
 from datagen.store.record_files import create_record, read_record
 from datagen.store.rewrite import Drop, Rollback, Split
 from datagen.store.snapshot import Sample, Snapshot
@@ -31,6 +33,7 @@ from schemas.records import (
     RunEnd,
     RunStart,
     SplitRule,
+    VersionName,
     VersionRecord,
 )
 from schemas.schema import Schema
@@ -47,6 +50,7 @@ class Dataset:
         self.record = record
         self.log = VersionLog(door, layout, record.dataset_id)
         self.tables = Tables(door, layout)
+        self.names = VersionNames(door, layout, self.log)
         self.committer = Committer(self.log, self.tables, record.dataset_id)
         self._schemas: dict[str, Schema] = {}
         self._declared: str | None = None
@@ -112,11 +116,19 @@ class Dataset:
         """Return a version's record; raises `NotFoundError` that says which versions there are."""
         return self.log.read(number)
 
-    def snapshot(self, number: int | None = None) -> Snapshot:
-        """Return a reader of a version, the newest by default.
+    def number(self, version: int | str | None) -> int | None:
+        """Return the number of a version that is given by its number, or by its name; `None` stays.
+
+        Raises `NotFoundError` that lists the names there are.
+        """
+        return self.names.read(version).number if isinstance(version, str) else version
+
+    def snapshot(self, version: int | str | None = None) -> Snapshot:
+        """Return a reader of a version, by its number or its name; the newest by default.
 
         Raises `NotFoundError` when there is no such version, `CorruptError` when its index is damaged.
         """
+        number = self.number(version)
         record = self.log.latest() if number is None else self.log.read(number)
         if record is None:
             message = "expected a version, got none: nothing is committed yet"
@@ -128,7 +140,23 @@ class Dataset:
             record,
             self.schema(record.schema_fingerprint),
             self.tables.index(record),
+            self.why_gone,
         )
+
+    def why_gone(self, part_id: str) -> GoneError | None:
+        """Return the error of a part that gc may have swept, or `None` of one that gc has not condemned."""
+        newest = self.log.latest()
+        condemned = {part.part_id: part.condemned_at for part in newest.condemned} if newest else {}
+        if newest is None or part_id not in condemned:
+            return None
+        at = f"{condemned[part_id]:%Y-%m-%d %H:%M} UTC"
+        problem = Problem(
+            where=self.layout.part(part_id),
+            kind="gone",
+            message=f"expected the part's files, got none: gc condemned it on {at}, and swept it",
+            repair=f"read version {newest.number}, or make these samples again",
+        )
+        return GoneError("these samples are gone: no version that was kept has them", [problem])
 
     def write_run_start(self, record: RunStart) -> None:
         """Store `runs/<run>/start.json`; raises `AlreadyExistsError` when that run has another one."""
@@ -178,22 +206,51 @@ class Dataset:
         ]
         if problems:
             raise NotFoundError("these samples cannot be dropped", problems)
-        return self._change(Drop(wanted, self._part_bytes))
+        return self.change(Drop(wanted, self.part_bytes))[0]
 
     def split(self, rules: Sequence[SplitRule]) -> VersionRecord:
         """Replace the split rules in the next version."""
-        return self._change(Split(tuple(rules)))
+        return self.change(Split(tuple(rules)))[0]
 
     def rollback(self, number: int) -> VersionRecord:
         """List again what version `number` lists; raises `ConflictError` when its parts are condemned."""
         target = self.version(number)
-        return self._change(Rollback(target, tuple(self.tables.index(target))))
+        return self.change(Rollback(target, tuple(self.tables.index(target))))[0]
 
-    def _change(self, change: Change) -> VersionRecord:
-        record = self.committer.commit(change)
+    def name_version(self, name: str, number: int) -> tuple[VersionName, bool]:
+        """Give a version a name that never moves; return its record, and whether it is new.
+
+        Raises `AlreadyExistsError` that says which version has the name, `ConflictError` when gc has
+        condemned parts of the version, `NotFoundError` when there is none, or none can be called so.
+        """
+        record = self.version(number)
+        lost = [] if self.door.exists(self.layout.version_name(name)) else self.condemned_parts(record)
+        if lost:
+            message = "expected a part that gc leaves alone, got a condemned one: its bytes may be gone"
+            problems = [
+                Problem(where=self.layout.part(part), kind="condemned", message=message) for part in lost
+            ]
+            raise ConflictError(f"version {number} cannot be given a name", problems)
+        return self.names.create(name, record)
+
+    def condemned_parts(self, record: VersionRecord) -> list[str]:
+        """Return the parts of a version that gc has condemned since, and may have swept; sorted."""
+        newest = self.latest()
+        condemned = {part.part_id for part in newest.condemned} if newest else set()
+        if not condemned:
+            return []
+        return sorted(condemned & Index(self.tables.index(record)).parts().keys())
+
+    def change(self, change: Change, expected: int | None = None) -> tuple[VersionRecord, bool]:
+        """Make the version that a change asks for; return the newest record, and whether it is a new one.
+
+        Raises `ConflictError` when the newest version is not the `expected` one (see `Committer.change`), and
+        `NotFoundError` when there is no version yet.
+        """
+        record, changed = self.committer.change(change, expected)
         if record is None:
             raise NotFoundError(f"{self.name} has no version yet: commit a part first")
-        return record
+        return record, changed
 
     def _declare(self, schema: Schema) -> None:
         fingerprint = schema.fingerprint
@@ -237,7 +294,8 @@ class Dataset:
         if problems:
             raise ConflictError("these parts cannot be committed", problems)
 
-    def _part_bytes(self, part_ids: Iterable[str]) -> int:
+    def part_bytes(self, part_ids: Iterable[str]) -> int:
+        """Return the bytes of parts, summed."""
         keys = (self.layout.part_record(part_id) for part_id in part_ids)
         return sum(read_record(PartRecord, self.door, key).size_bytes for key in keys)
 

@@ -3,6 +3,7 @@
 StrataError
  +-- StoreError
       +-- NotFoundError             no such dataset, version, part, sample or key
+      |    +-- GoneError            it was there, and gc removed it: the version's record stays
       +-- AlreadyExistsError        a create-exclusive key is there already (this says not who wrote it)
       +-- CorruptError              bytes are missing, short or changed: names the file, never zeros
       +-- RefusedError              what was handed in departs from the schema or the rules of a part
@@ -19,6 +20,10 @@ class StoreError(StrataError):
 
 class NotFoundError(StoreError):
     """No such dataset, version, part, sample or key."""
+
+
+class GoneError(NotFoundError):
+    """Bytes that a version names were condemned and swept by gc; the version's record and index stay."""
 
 
 class AlreadyExistsError(StoreError):

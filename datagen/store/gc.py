@@ -1,12 +1,13 @@
 """Garbage, in two steps: a version condemns parts, and only after a grace period are they removed.
 
 The condemning version is what makes the removal safe: whoever commits sees it first, and a committer that
-holds a condemned part fails. Version records stay, and index and quarantine files too: one whose name is the
-hash of its content may be named again by a commit that is under way.
+holds a condemned part fails. What a named version has is left alone, by both steps, unless one is told not
+to: a name may be given while a condemnation is under way. Version records stay, and index and quarantine
+files too: one whose name is the hash of its content may be named again by a commit that is under way.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,13 +15,10 @@ from datagen.store.commit import Base, Draft
 from datagen.store.dataset import Dataset
 from datagen.store.door import Entry
 from datagen.store.errors import ConflictError, NotFoundError
-from datagen.store.index_table import IndexTable
 from datagen.store.keys import is_litter
 from datagen.store.record_files import read_record
 from schemas.problem import Problem
 from schemas.records import CondemnedPart, PartRecord, VersionRecord
-
-TablesOf = Callable[[int], list[IndexTable]]
 
 
 @dataclass(frozen=True)
@@ -37,20 +35,29 @@ class Garbage:
 
 
 def condemn(
-    dataset: Dataset, *, keep_versions: int, grace: timedelta, dry_run: bool = False
+    dataset: Dataset,
+    *,
+    keep_versions: int,
+    grace: timedelta,
+    keep_named: bool = True,
+    expected: int | None = None,
+    dry_run: bool = False,
 ) -> tuple[VersionRecord | None, Garbage]:
     """Condemn every part that none of the newest `keep_versions` versions names; return the new version.
 
-    A part that no version at all names is condemned when it is older than `grace`: a run may be about to
-    commit it. Returns the newest version where there is nothing to condemn, or in a dry run.
+    Parts of versions that have a name are left too, unless `keep_named` is false. A part that no version at
+    all names is condemned when it is older than `grace`: a run may be about to commit it. Returns the newest
+    version where there is nothing to condemn, or in a dry run. Raises `ConflictError` when the newest version
+    is not the `expected` one, and there is something to condemn.
     """
     if keep_versions < 1:
         raise ValueError(f"expected to keep at least the newest version, got keep_versions={keep_versions}")
     base = dataset.committer.base()
     if base.record is None:
         raise NotFoundError(f"{dataset.name} has no version yet: nothing can be condemned")
-    kept = _used(base, keep_versions, lambda number: dataset.tables.index(dataset.version(number)))
-    committed = _used(base, base.number, lambda number: dataset.tables.index(dataset.version(number)))
+    keep = _Kept(dataset, keep_versions, keep_named)
+    kept = keep.parts(base)
+    committed = _Kept(dataset, base.number, False).parts(base)
     condemned = {part.part_id for part in base.condemned}
     now = datetime.now(UTC)
     chosen: dict[str, int] = {}
@@ -67,22 +74,19 @@ def condemn(
     garbage = Garbage(tuple(chosen), (), sum(chosen.values()), tuple(left))
     if dry_run or not chosen:
         return base.record, garbage
-    change = _Condemn(
-        tuple(CondemnedPart(part_id=part_id, condemned_at=now) for part_id in chosen),
-        keep_versions,
-        lambda number: dataset.tables.index(dataset.version(number)),
-    )
-    record = dataset.committer.commit(change)
+    change = _Condemn(tuple(CondemnedPart(part_id=part_id, condemned_at=now) for part_id in chosen), keep)
+    record = dataset.committer.change(change, expected).record
     done = {part.part_id for part in record.condemned} & set(chosen) if record else set()
     return record, replace(
         garbage, parts=tuple(sorted(done)), size_bytes=sum(chosen[part_id] for part_id in done)
     )
 
 
-def sweep(dataset: Dataset, *, grace: timedelta, dry_run: bool = False) -> Garbage:
+def sweep(dataset: Dataset, *, grace: timedelta, keep_named: bool = True, dry_run: bool = False) -> Garbage:
     """Remove the parts condemned longer than `grace` ago, and litter of killed writers as old as that.
 
-    Raises `ConflictError` when the newest version names a condemned part: then nothing is removed.
+    Parts that a version with a name has are left, and told, unless `keep_named` is false. Raises
+    `ConflictError` when the newest version names a condemned part: then nothing is removed.
     """
     base = dataset.committer.base()
     if base.record is None:
@@ -95,7 +99,11 @@ def sweep(dataset: Dataset, *, grace: timedelta, dry_run: bool = False) -> Garba
         where = dataset.layout.part
         problems = [Problem(where=where(part), kind="condemned", message=message) for part in named]
         raise ConflictError("nothing is swept: run verify", problems)
-    doomed = {part_id: entries for part_id, entries in _parts(dataset) if part_id in due}
+    holders = _holders(dataset, due) if keep_named else {}
+    left = [_held(dataset, part_id, holders[part_id]) for part_id in sorted(holders)]
+    doomed = {
+        part_id: entries for part_id, entries in _parts(dataset) if part_id in due and part_id not in holders
+    }
     litter = [
         entry
         for entry in dataset.door.entries(dataset.name)
@@ -112,7 +120,26 @@ def sweep(dataset: Dataset, *, grace: timedelta, dry_run: bool = False) -> Garba
                 dataset.door.delete(entry.key)
         for entry in litter:
             dataset.door.delete(entry.key)
-    return Garbage(tuple(doomed), tuple(entry.key for entry in litter), size)
+    return Garbage(tuple(doomed), tuple(entry.key for entry in litter), size, tuple(left))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What stays: parts of the newest `n_versions` versions and, with `named`, of all that have a name."""
+
+    dataset: Dataset
+    n_versions: int
+    named: bool
+
+    def parts(self, base: Base) -> set[str]:
+        """Return the ids of the parts, `base` the newest version."""
+        used = {part.part_id for table in base.tables for part in table.part_references()}
+        numbers = set(range(max(1, base.number - self.n_versions + 1), base.number))
+        if self.named:
+            numbers |= {name.number for name in self.dataset.names.all()}
+        for number in sorted(numbers - {base.number}):
+            used |= set(_parts_of(self.dataset, number))
+        return used
 
 
 @dataclass(frozen=True)
@@ -120,14 +147,12 @@ class _Condemn:
     """Condemn parts, those left out that a kept version names by now."""
 
     parts: tuple[CondemnedPart, ...]
-    keep_versions: int
-    tables_of: TablesOf
+    kept: _Kept
 
     def draft(self, base: Base) -> Draft | None:
         if base.record is None:
             return None
-        spared = _used(base, self.keep_versions, self.tables_of)
-        spared |= {part.part_id for part in base.condemned}
+        spared = self.kept.parts(base) | {part.part_id for part in base.condemned}
         parts = tuple(part for part in self.parts if part.part_id not in spared)
         if not parts:
             return None
@@ -135,12 +160,23 @@ class _Condemn:
         return replace(draft, condemned=(*base.condemned, *parts))
 
 
-def _used(base: Base, n_versions: int, tables_of: TablesOf) -> set[str]:
-    """Return the parts that the newest `n_versions` versions name, `base` the newest of them."""
-    used = {part.part_id for table in base.tables for part in table.part_references()}
-    for number in range(max(1, base.number - n_versions + 1), base.number):
-        used |= {part.part_id for table in tables_of(number) for part in table.part_references()}
-    return used
+def _parts_of(dataset: Dataset, number: int) -> Iterator[str]:
+    """Yield the ids of the parts that a version names."""
+    for table in dataset.tables.index(dataset.version(number)):
+        yield from (part.part_id for part in table.part_references())
+
+
+def _holders(dataset: Dataset, due: Collection[str]) -> dict[str, str]:
+    """Return which of the parts that are `due` a version with a name has, and that name."""
+    names = dataset.names.all()
+    return {part: name.name for name in names for part in _parts_of(dataset, name.number) if part in due}
+
+
+def _held(dataset: Dataset, part_id: str, name: str) -> Problem:
+    message = f"expected a part that no version with a name has, got one of {name!r}"
+    repair = "sweep named versions too, if that name's samples may go"
+    where = dataset.layout.part(part_id)
+    return Problem(where=where, kind="named", message=message, repair=repair, severity="note")
 
 
 def _parts(dataset: Dataset) -> Iterator[tuple[str, list[Entry]]]:

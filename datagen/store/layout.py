@@ -4,7 +4,7 @@ Keys are relative to the root and made of checked names and digests, never of a 
 """
 
 from datagen.store.errors import NotFoundError
-from schemas.reference import name_problems
+from schemas.reference import name_problems, version_name_problems
 
 LATEST = "latest"
 DATASET = "dataset.json"
@@ -29,6 +29,7 @@ class Layout:
         self.latest = f"{dataset}/{LATEST}"
         self.parts = f"{dataset}/parts"
         self.runs = f"{dataset}/runs"
+        self.names = f"{dataset}/names"
 
     def schema(self, fingerprint: str) -> str:
         """Return the key of a declared schema."""
@@ -37,6 +38,13 @@ class Layout:
     def version(self, number: int) -> str:
         """Return the key of a version record."""
         return f"{self.name}/versions/{number:08d}.json"
+
+    def version_name(self, name: str) -> str:
+        """Return the key of a version's name; raises `NotFoundError` when no version can be called so."""
+        problems = version_name_problems(name)
+        if problems:
+            raise NotFoundError(f"no version can be called {name!r}", problems)
+        return f"{self.names}/{name}.json"
 
     def index(self, sha256: str) -> str:
         """Return the key of an index file."""

@@ -12,7 +12,7 @@ from datagen.store.door import Door
 from datagen.store.index import Index, Location
 from datagen.store.index_table import IndexTable
 from datagen.store.layout import Layout
-from datagen.store.part_reader import PartReader
+from datagen.store.part_reader import PartReader, WhyGone, nobody_knows
 from datagen.store.tables import Tables
 from schemas.records import QuarantinedSample, VersionRecord
 from schemas.schema import Schema
@@ -55,13 +55,20 @@ class Snapshot:
     """
 
     def __init__(
-        self, door: Door, layout: Layout, version: VersionRecord, schema: Schema, tables: Sequence[IndexTable]
+        self,
+        door: Door,
+        layout: Layout,
+        version: VersionRecord,
+        schema: Schema,
+        tables: Sequence[IndexTable],
+        why_gone: WhyGone = nobody_knows,
     ) -> None:
         self.version = version
         self.schema = schema
         self.index = Index(tables)
         self._door = door
         self._layout = layout
+        self._why_gone = why_gone
         self._parts: OrderedDict[str, PartReader] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -94,7 +101,12 @@ class Snapshot:
             reader = self._parts.get(location.part_id)
             if reader is None:
                 reader = PartReader(
-                    self._door, self._layout.name, location.part_id, self.schema, location.part_sha256
+                    self._door,
+                    self._layout.name,
+                    location.part_id,
+                    self.schema,
+                    location.part_sha256,
+                    self._why_gone,
                 )
                 self._parts[location.part_id] = reader
             self._parts.move_to_end(location.part_id)
@@ -114,8 +126,8 @@ class Snapshot:
 
         With `check` every 64-row block of a tensor that the window touches is compared with its crc32c; what
         is small is always checked. Raises `NotFoundError` when this version has no such sample, `SchemaError`
-        when there is no such tensor, `IndexError` when the window leaves the sample, and `CorruptError` that
-        names the file when bytes are missing, short or changed.
+        when there is no such tensor, `IndexError` when the window leaves the sample, `GoneError` when gc
+        swept its part, and `CorruptError` that names the file when bytes are missing, short or changed.
         """
         location = self.index.locate(sample_id)
         part = self.part(location)

@@ -19,6 +19,7 @@ from schemas.records import (
     RunEnd,
     RunStart,
     SplitRule,
+    VersionName,
     VersionRecord,
 )
 from schemas.schema import DTYPES, INPUT_IDS, LOSS_MASK, TARGET_ARGMAX, Schema
@@ -87,6 +88,7 @@ VERSION = VersionRecord(
     splits=(SplitRule(name="default", seed=0, fractions=(("train", 0.9), ("test", 0.1))),),
     condemned=(CondemnedPart(part_id="7" * 32, condemned_at=MADE_AT),),
 ).sealed()
+VERSION_NAME = VersionName(name="paper-v1", dataset_id="1" * 32, number=2, digest="9" * 64, named_at=MADE_AT)
 RUN_START = RunStart(
     run_id="run-1",
     started_at=MADE_AT,
@@ -124,6 +126,7 @@ RECORDS: dict[str, Record] = {
     "dataset": DATASET,
     "part": PART,
     "version": VERSION,
+    "version_name": VERSION_NAME,
     "run_start": RUN_START,
     "run_end": RUN_END,
     "quarantined_sample": QUARANTINED,

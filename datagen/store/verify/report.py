@@ -25,6 +25,7 @@ from datagen.store.index import Location, location_of
 from datagen.store.index_table import IndexTable
 from datagen.store.record_files import read_record
 from datagen.store.verify.chain import chain_problems, readable_versions, version_problems
+from datagen.store.verify.names import named_problems
 from datagen.store.verify.part import PartCheck
 from datagen.store.verify.strays import stray_problems
 from datagen.store.verify.values import problems_of
@@ -77,7 +78,7 @@ def verify(
     dataset = Dataset.open(dataset.door, dataset.name)
     if version is not None:
         dataset.version(version)
-    report = Report(problems=list(chain_problems(dataset)))
+    report = Report(problems=[*chain_problems(dataset), *named_problems(dataset)])
     records = readable_versions(dataset)
     chosen = [record for record in records if version in (None, record.number)]
     named = _NamedParts()

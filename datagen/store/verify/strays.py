@@ -38,7 +38,7 @@ def stray_problems(
                 yield _note(entry.key, "orphan", f"named by no version, {entry.size_bytes} bytes")
         elif pieces[0] in ("schemas", "runs"):
             yield from _record_problems(dataset, entry.key, pieces)
-        elif path not in (DATASET, LATEST) and pieces[0] != "versions":
+        elif path not in (DATASET, LATEST) and pieces[0] not in ("versions", "names"):
             yield _note(entry.key, "stranger", "no file of a dataset")
     yield from _part_notes(dataset, records, parts, named_parts)
 

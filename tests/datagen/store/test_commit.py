@@ -23,9 +23,10 @@ from datagen.store.errors import (
     RefusedError,
 )
 from datagen.store.local import LocalDoor
+from datagen.store.rewrite import Drop
 from datagen.store.sample_data import SampleData
 from datagen.store.verify import verify
-from schemas.records import SplitRule
+from schemas.records import SplitRule, VersionRecord
 from tests.builders import random_sample, tiny_schema, tiny_target
 from tests.datagen.store.fake_parts import failed, fake_id, fake_part
 from tests.datagen.store.flaky_door import FlakyDoor
@@ -360,3 +361,39 @@ def test_kill_nine_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         assert verify(dataset).errors == []
     commit_samples(dataset, SCHEMA, [numbered(10**6)])
     assert verify(dataset).errors == []
+
+
+def test_a_change_that_expects_another_version_is_refused_naming_both(tmp_path: Path) -> None:
+    dataset = new_dataset(tmp_path)
+    add(dataset, range(3))
+    add(dataset, range(3, 6))
+    drop = Drop(frozenset([fake_id(0)]), dataset.part_bytes)
+    with pytest.raises(
+        ConflictError, match=r"expected version 1 as the newest, got 2, made by append"
+    ) as caught:
+        dataset.change(drop, expected=1)
+    assert (caught.value.problems[0].expected, caught.value.problems[0].got) == ("1", "2")
+    assert dataset.log.newest() == 2
+    record, changed = dataset.change(drop, expected=2)
+    assert (record.number, changed) == (3, True)
+    # What is asked for is so already: nothing to refuse, nothing to change.
+    record, changed = dataset.change(drop, expected=2)
+    assert (record.number, changed) == (3, False)
+
+
+def test_no_version_comes_between_the_look_and_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = new_dataset(tmp_path)
+    add(dataset, range(3))
+    propose = dataset.log.propose
+
+    def beaten(record: VersionRecord) -> VersionRecord:
+        monkeypatch.undo()
+        add(new_dataset(tmp_path), range(3, 6))
+        return propose(record)
+
+    monkeypatch.setattr(dataset.log, "propose", beaten)
+    with pytest.raises(ConflictError, match=r"expected version 1 as the newest, got 2"):
+        dataset.change(Drop(frozenset([fake_id(0)]), dataset.part_bytes), expected=1)
+    assert held(dataset) == ids(range(6))
