@@ -7,6 +7,7 @@ asks. Settings (endpoint, keys, region) come from the usual environment variable
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +17,7 @@ import obstore
 from numpy.typing import NDArray
 from obstore.exceptions import AlreadyExistsError as KeyIsThere
 from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
-from obstore.store import from_url
+from obstore.store import HTTPStore, LocalStore, MemoryStore, from_url
 
 from datagen.store.damage import corrupt
 from datagen.store.door import Buffer, Entry
@@ -141,6 +142,16 @@ class BucketDoor:
     def local_path(self, key: str) -> Path | None:  # noqa: ARG002
         """A bucket has no files."""
         return None
+
+    def signed_url(self, key: str, seconds: int) -> str | None:
+        if isinstance(self._store, MemoryStore | LocalStore | HTTPStore):
+            return None
+        with _failing("sign", self._where(key)):
+            try:
+                url = obstore.sign(self._store, "GET", checked_key(key), timedelta(seconds=seconds))
+            except ValueError as error:
+                raise _door_error("sign", self._where(key), _brief(error), _RIGHTS_REPAIR) from error
+        return str(url)
 
     def close(self) -> None:
         """Connections are the library's; nothing is held here."""

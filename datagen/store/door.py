@@ -112,6 +112,10 @@ class Door(Protocol):
         """The file behind a key, or `None` in a bucket."""
         ...
 
+    def signed_url(self, key: str, seconds: int) -> str | None:
+        """A URL by which anybody may read a key for so long, or `None` where there are no such URLs."""
+        ...
+
     def probe_create(self, folder: str) -> None:
         """Ask the place whether it refuses to create a key twice, by trying it under `folder`.
 

@@ -139,6 +139,10 @@ class LocalDoor:
     def local_path(self, key: str) -> Path | None:
         return Path(self._path(key))
 
+    def signed_url(self, key: str, seconds: int) -> str | None:  # noqa: ARG002
+        """A folder has no URLs."""
+        return None
+
     def probe_create(self, folder: str) -> None:
         """Try to write under `folder`: a file system without hard links is refused here, not at a commit."""
         key = f"{folder}/{temporary_name()}"

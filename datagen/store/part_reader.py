@@ -106,6 +106,15 @@ class PartReader:
         key = f"{self._folder}/{tensor_path(name)}"
         return ByteRange(key, (row_start + first) * spec.row_bytes, (end - first) * spec.row_bytes)
 
+    def locate_tokens(
+        self, row_start: int, n_tokens: int, name: str, window: slice | None = None
+    ) -> ByteRange:
+        """Return where the values of `window` of a sample's token column lie."""
+        first, end = window_of(window, n_tokens)
+        size = self._column(name).itemsize
+        key = f"{self._folder}/{column_path(name)}"
+        return ByteRange(key, (row_start + first) * size, (end - first) * size)
+
     def read_tensor(
         self,
         row_start: int,

@@ -1,7 +1,9 @@
 """The bucket door against a real S3 server on the loopback."""
 
 import pickle
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from datagen.store import bucket
 from datagen.store.bucket import BucketDoor
 from datagen.store.errors import AlreadyExistsError, CorruptError, DoorError, NotFoundError
+from datagen.store.local import LocalDoor
 from datagen.store.part import PartWriter
 from datagen.store.part_reader import PartReader
 from tests.builders import random_sample, tiny_schema
@@ -43,6 +46,20 @@ def test_create_then_read(door: BucketDoor) -> None:
     assert keys(door, "demo") == ["demo/versions/00000001.json"]
     assert keys(door, "demo/vers") == []
     assert (door.free_bytes(), door.local_path("demo")) == (None, None)
+
+
+def test_a_signed_url_gives_a_key_to_anybody_for_a_time(door: BucketDoor) -> None:
+    door.create("demo/parts/one", bytes(range(100)))
+    url = door.signed_url("demo/parts/one", 60)
+    assert url is not None
+    assert "X-Amz-Expires=60" in url
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Range": "bytes=10-19"})) as answer:
+        assert answer.read() == bytes(range(10, 20))
+
+
+def test_where_there_are_no_urls_none_is_given(tmp_path: Path) -> None:
+    assert LocalDoor(tmp_path).signed_url("demo/x", 60) is None
+    assert BucketDoor("memory://").signed_url("demo/x", 60) is None
 
 
 def test_create_refuses_a_key_that_is_there(door: BucketDoor) -> None:
