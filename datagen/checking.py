@@ -326,9 +326,10 @@ def _intention(asked: Asked, report: Report, shape: Shape, has_draft: bool) -> I
     """
     if report.card is not None:
         return None
-    if has_draft and report.served is not None and report.served.wiring is not None:
-        by = f"the draft's config, as {report.served.wiring.title} reads it"
-        return Intention(fc=report.served.wiring.fc, by=by)
+    served = report.served
+    if has_draft and served is not None and served.wiring is not None and not served.by_default:
+        by = f"the draft's config, as {served.wiring.title} reads it"
+        return Intention(fc=served.wiring.fc, by=by)
     if asked.trainer is None or asked.trainer_ids is not None:
         return None
     if _reads_draft(asked) and has_draft:

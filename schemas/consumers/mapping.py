@@ -84,6 +84,7 @@ def boundaries_of(
 ) -> list[int] | None:
     """Return the boundaries that are captured, in the order in which they are fed; `None`: there are none."""
     rule, n_layers = held.rule, shape.n_layers
+    way.by_default = ids is None
     if ids is None and consumer.default_ids is not None:
         ids = [formula(text, n_layers) for text in consumer.default_ids]
         way.steps.append(f"so its default ids {list(consumer.default_ids)} with n={n_layers}: {ids}")

@@ -32,6 +32,8 @@ class Resolution(Record):
     steps: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    by_default: bool = False
+    """Whether the wiring is the consumer's default: no ids were read, whatever was written."""
 
 
 class Way:
@@ -43,6 +45,7 @@ class Way:
         self.steps: list[str] = []
         self.assumptions: list[str] = []
         self.problems: list[Problem] = []
+        self.by_default = False
         self.lost = False
         """Whether what will be fed cannot be known any more."""
 
@@ -66,6 +69,7 @@ class Way:
             steps=tuple(self.steps),
             assumptions=tuple(self.assumptions),
             problems=tuple(self.problems),
+            by_default=self.by_default,
         )
 
     def find(self, kind: ConsumerKind, among: Sequence[Declared] | None = None) -> AtVersion | None:

@@ -172,6 +172,7 @@ def _one_of(way: Way, found: AtVersion, resolve: Callable[[str], Resolution]) ->
     members = members_at(found.consumer, way.version)
     answers = [resolve(member) for member in members]
     for answer in answers:
+        way.by_default = way.by_default or answer.by_default
         way.steps += [f"{answer.consumer}: {step}" for step in answer.steps]
         # That no version was given is said once, of the name that was written.
         told = at_version(answer.consumer, way.version).assumed if found.assumed is not None else None

@@ -8,8 +8,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from schemas.boundary import name_of
 from schemas.consumers.declared import AtVersion, Declared, Writing, at_version, members_at
-from schemas.consumers.mapping import rule_of, tensor_names
+from schemas.consumers.mapping import default_boundaries, rule_of, tensor_names
 from schemas.consumers.reading import MAX_IDS
 from schemas.consumers.resolution import Resolution, Shape, Way, short
 from schemas.consumers.resolve import resolve_server, resolve_trainer
@@ -18,6 +19,7 @@ from schemas.problem import Problem
 from schemas.record import Record
 from schemas.wiring import ConsumerKind
 
+_OTHERWISE = "take other boundaries, another version, or another consumer"
 NOTHING = "nothing to write: these boundaries are its default"
 WIDTH_KEY = "num_aux_hidden_states"
 
@@ -174,8 +176,15 @@ def _reasons(tried: Sequence[Written]) -> list[Problem]:
     for written in [w for w in tried if w.ids is not None] or tried:
         errors = [p for p in _errors(written.problems) if p.kind != "ids" or "to be fed" not in p.message]
         if errors:
-            return errors
+            return [_repaired(error) for error in errors]
     return []
+
+
+def _repaired(error: Problem) -> Problem:
+    """Replace the repair of a config by that of a wish: what was tried are all ids that there are."""
+    if error.kind not in ("boundary", "ids", "slots", "order"):
+        return error
+    return error.model_copy(update={"repair": _OTHERWISE})
 
 
 def _no_ids(way: Way, consumer: Declared, shape: Shape, boundaries: Sequence[int]) -> None:
@@ -183,8 +192,13 @@ def _no_ids(way: Way, consumer: Declared, shape: Shape, boundaries: Sequence[int
     if consumer.takes_ids and (consumer.writing is not None or consumer.one_of):
         message = f"expected ids that make {consumer.title} feed {names}, got none that mean these boundaries"
     else:
-        message = f"expected its own default for {consumer.title}, which reads no ids here, got {names}"
-    way.wrong("ids", "ids", message, "take other boundaries, another version, or another consumer")
+        default = default_boundaries(consumer, None, shape.n_layers) or []
+        usual = [name_of(b, shape.n_layers) if 0 <= b <= shape.n_layers else f"boundary {b}" for b in default]
+        message = (
+            f"expected {', '.join(usual) or 'its own layers'} for {consumer.title}, which reads no ids, "
+        )
+        message += f"got {names}"
+    way.wrong("ids", "ids", message, _OTHERWISE)
 
 
 def _are_boundaries(way: Way, boundaries: Sequence[int], shape: Shape) -> bool:

@@ -265,6 +265,18 @@ def test_what_a_server_of_two_minds_should_be_told_is_told(
     assert '{"eagle_aux_hidden_state_layer_ids": [3, 31, 59]}' in note["repair"]
 
 
+def test_ids_that_a_server_does_not_read_are_no_intention(
+    tmp_path: Path, capsys: Capture, dataset: str
+) -> None:
+    """What is served is then a default, and nothing that the training should be changed to."""
+    words = ("--trainer-wiring", wiring_file(tmp_path), "--server", SGLANG)
+    draft = draft_config(tmp_path, nested=False)
+    code, said = told(capsys, check.command, "--dataset", dataset, *words, "--draft-config", draft)
+    errors = [problem["where"] for problem in said["problems"] if problem["severity"] == "error"]
+    slots = [f"served fc[{slot}]" for slot in range(3)]
+    assert (code, errors) == (1, ["server: eagle_aux_hidden_state_layer_ids", "served fc", *slots])
+
+
 def test_that_no_version_of_a_server_was_given_is_said_once(
     tmp_path: Path, capsys: Capture, dataset: str
 ) -> None:
