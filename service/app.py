@@ -12,6 +12,7 @@ from service.catalog import Catalog
 from service.gate import Gate
 from service.limits import Allowances, Limits
 from service.metrics import Metrics
+from service.request_log import RequestLog
 from service.request_size import RequestSize
 from service.responses import of_error, of_http, of_moved, of_validation
 from service.routes import datasets
@@ -35,6 +36,7 @@ def create_app(settings: Settings, door: Door | None = None) -> FastAPI:
     )
     app.include_router(datasets.router)
     app.add_middleware(RequestSize, limits=limits)
+    app.add_middleware(RequestLog, metrics=metrics)
     app.add_exception_handler(StrataError, of_error)
     app.add_exception_handler(RequestValidationError, of_validation)
     app.add_exception_handler(HTTPException, of_http)

@@ -9,9 +9,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
+from datagen.store.errors import CorruptError
 from schemas.errors import StrataError
 from schemas.problem import Problem
 from service.errors import TooManyError, UnauthorizedError, status_of
+from service.state import service_of
 from service.versioned import MovedError
 from service.wire.names import PROBLEM_TYPE
 
@@ -45,6 +47,8 @@ def of_error(request: Request, error: Exception) -> Response:
     """Answer an error of ours."""
     assert isinstance(error, StrataError)
     headers = {}
+    if isinstance(error, CorruptError):
+        service_of(request).metrics.checksum_failures.inc()
     if isinstance(error, TooManyError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
     if isinstance(error, UnauthorizedError):
