@@ -9,6 +9,7 @@ StrataError
       +-- ForbiddenError         the key has no such scope, or no grant for the dataset
       +-- MismatchError          the schema or the wiring that a request means is not the dataset's
       +-- TooLargeError          the answer, or the request, is over a limit
+      +-- TooSlowError           a request's body did not come in time
       +-- RangeError             a range or a window lies outside of what there is
       +-- TooManyError           too many requests or bytes in too short a time
       +-- NotReadyError          the service cannot read what it is to serve
@@ -62,6 +63,10 @@ class TooLargeError(ServiceError):
     """The answer, or the request, is over a limit."""
 
 
+class TooSlowError(ServiceError):
+    """A request's body did not come in time."""
+
+
 class RangeError(ServiceError):
     """A range or a window lies outside of what there is."""
 
@@ -82,6 +87,7 @@ STATUS: Mapping[type[StrataError], int] = {
     UnauthorizedError: 401,
     ForbiddenError: 403,
     NotFoundError: 404,
+    TooSlowError: 408,
     AlreadyExistsError: 409,
     ConflictError: 409,
     RefusedError: 409,

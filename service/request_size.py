@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from schemas.errors import StrataError
 from schemas.problem import Problem
-from service.errors import MalformedError
+from service.errors import TooSlowError
 from service.limits import Limits
 from service.responses import of_error
 
@@ -42,7 +42,10 @@ class RequestSize:
         except _GoneError:
             return
         except StrataError as error:
-            await of_error(Request(scope), error)(scope, receive, send)
+            refusal = of_error(Request(scope), error)
+            # What is still under way of the body would be read to its end otherwise.
+            refusal.headers["Connection"] = "close"
+            await refusal(scope, receive, send)
             return
         await self._app(scope, _replayed(body, receive), send)
 
@@ -62,9 +65,9 @@ class RequestSize:
                     if not message.get("more_body", False):
                         return b"".join(pieces)
         except TimeoutError as error:
-            message_ = f"expected the whole body within {self._seconds:g} s, got {size} bytes"
-            problem = Problem(where="body", kind="slow", message=message_, repair="send it in one go")
-            raise MalformedError("the request's body is too slow", [problem]) from error
+            late = f"expected the whole body within {self._seconds:g} s, got {size} bytes"
+            problem = Problem(where="body", kind="slow", message=late, repair="send it in one go")
+            raise TooSlowError("the request's body is too slow", [problem]) from error
 
 
 def _replayed(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
