@@ -1,11 +1,13 @@
 """Cards as files: read with every problem, and written once; a card that lies there is never written over."""
 
+import json
 from pathlib import Path
 
 from datagen.errors import ConfigError
 from datagen.store.errors import AlreadyExistsError, StoreError
 from datagen.store.local import LocalDoor
 from schemas.card import CARD_FILE, Card
+from schemas.consumers.resolution import short
 from schemas.errors import RecordError, StrataError
 from schemas.problem import Problem
 
@@ -23,13 +25,26 @@ def read_card(file: Path) -> Card:
         size = path.stat().st_size
         if size > MAX_CARD_BYTES:
             raise ConfigError(f"{path}: expected a card, got {size:,} bytes: too large for one")
-        return Card.from_json(path.read_bytes(), str(path))
+        data = path.read_bytes()
+        _check_format(data, path)
+        return Card.from_json(data, str(path))
     except RecordError as error:
         raise RecordError(error.headline, _repaired(error, REPAIR)) from error
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: expected a card, got no such file") from error
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: expected a card, got: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: expected a card, got: {str(error)[:200]}") from error
+
+
+def _check_format(data: bytes, path: Path) -> None:
+    """Raise `RecordError` for JSON of another kind, which would be told field by field at length."""
+    content = json.loads(data)
+    said = content.get("format") if isinstance(content, dict) else None
+    expected = Card.model_fields["format"].default
+    if said != expected:
+        message = f"expected {expected!r}, got {'no format' if said is None else short(said)}"
+        problem = Problem(where="format", kind="format", message=message, repair=REPAIR)
+        raise RecordError(f"{path} is not a valid Card", [problem])
 
 
 def write_card(file: Path, card: Card) -> Path:

@@ -350,8 +350,10 @@ def _contract(asked: Asked, report: Report, contract: DraftContract) -> Iterator
         return
     tensors = None
     if asked.draft_config is not None and asked.draft_config.is_dir():
-        tensors, unread = read_safetensors_names(asked.draft_config)
+        found, unread = read_safetensors_names(asked.draft_config)
         yield from unread
+        # Of a checkpoint that cannot be read at all, only the config is judged.
+        tensors = found if found or not unread else None
     name, version = named(asked.server)
     version = version or _newest(name)
     vocabulary = report.dataset.schema.target.vocab_size if report.dataset else None

@@ -79,7 +79,8 @@ class Way:
         except KeyError:
             known = ", ".join(names(kind))
             message = f"expected one of {known}, got {short(self.name)}"
-            repair = "write one of them, or declare it in a wiring file (--trainer-wiring FILE)"
+            repair = "write one of them"
+            repair += ", or declare it in a wiring file (--trainer-wiring FILE)" if kind == "trainer" else ""
             self.wrong(kind, "consumer", message, repair)
             return None
         except ValueError as error:

@@ -277,6 +277,18 @@ def test_ids_that_a_server_does_not_read_are_no_intention(
     assert (code, errors) == (1, ["server: eagle_aux_hidden_state_layer_ids", "served fc", *slots])
 
 
+def test_of_a_checkpoint_without_weights_only_the_config_is_judged(
+    tmp_path: Path, capsys: Capture, dataset: str
+) -> None:
+    folder = tmp_path / "draft"
+    folder.mkdir()
+    draft_config(tmp_path).rename(folder / "config.json")
+    words = ("--dataset", dataset, "--server", SGLANG, "--draft-config", folder)
+    code, said = told(capsys, check.command, *words)
+    errors = [problem["where"] for problem in said["problems"] if problem["severity"] == "error"]
+    assert (code, errors) == (1, ["draft"])
+
+
 def test_that_no_version_of_a_server_was_given_is_said_once(
     tmp_path: Path, capsys: Capture, dataset: str
 ) -> None:
@@ -481,6 +493,9 @@ def test_a_card_of_another_format_or_target_is_refused(tmp_path: Path, capsys: C
     card.write_bytes(card.read_bytes().replace(b"strata.card.v1", b"strata.card.v2"))
     code, said = told(capsys, check.command, "--dataset", dataset, "--card", card)
     assert (code, said["problems"][0]["where"]) == (2, "format")
+    code, text = in_words(capsys, check.command, "--dataset", dataset, "--card", draft_config(tmp_path))
+    assert (code, text.count("\n")) == (2, 2)
+    assert "format: expected 'strata.card.v1', got no format (take the card as it was saved" in text
     card.write_bytes(b" " * (MAX_CARD_BYTES + 1))
     assert "too large" in told(capsys, check.command, "--dataset", dataset, "--card", card)[1]["error"]
     assert MAX_CARD_BYTES < MAX_CONFIG_BYTES
