@@ -15,7 +15,7 @@ from service.metrics import Metrics
 from service.request_log import RequestLog
 from service.request_size import RequestSize
 from service.responses import of_error, of_http, of_moved, of_validation
-from service.routes import datasets
+from service.routes import datasets, tensors
 from service.settings import Settings
 from service.state import Service
 from service.versioned import MovedError
@@ -35,6 +35,7 @@ def create_app(settings: Settings, door: Door | None = None) -> FastAPI:
         gate=Gate(metrics),
     )
     app.include_router(datasets.router)
+    app.include_router(tensors.router)
     app.add_middleware(RequestSize, limits=limits)
     app.add_middleware(RequestLog, metrics=metrics)
     app.add_exception_handler(StrataError, of_error)
