@@ -193,3 +193,11 @@ def test_the_engine_of_a_trainer_decides_what_its_ids_mean() -> None:
     # Of those that it may be, only the one that captures with SGLang is told.
     undecided = resolve_trainer("torchspec", None, KIMI, ids=(2, 30, 58), engine="sglang==0.5.12")
     assert [problem.kind for problem in undecided.problems] == ["undecided"]
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.9.0"])
+def test_speculators_is_never_fed_its_target_as_input(version: str) -> None:
+    resolution = resolve_trainer("speculators", version, KIMI, ids=[3, 31, 61])
+    assert resolution.wiring is None
+    (problem,) = resolution.problems
+    assert "its slot is the target" in problem.message
