@@ -121,7 +121,7 @@ def consumer_release(wiring: WholeWiring) -> str | None:
 
 
 def _bare(asked: str | Wiring, target: Target) -> RefusedError:
-    """Return the refusal of a name without tensors, with its default for this target as one would write it."""
+    """Return the refusal of a name without tensors, with its default for this target written out."""
     content: object = asked
     if isinstance(asked, Wiring):
         content = {"consumer": asked.consumer, "version": asked.version}

@@ -32,7 +32,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic_settings": ("datagen.config",),
     "ray": ("datagen.fleet", "datagen.worker"),
     "rich": ("datagen.commands", "datagen.progress", "datagen.printing"),
-    "torch": ("datagen.engines",),
+    "torch": ("datagen.engines", "service.client.stream"),
     "transformers": ("datagen.engines", "datagen.template.text", "datagen.template.tokenizer"),
     "zarr": ("datagen.store.bfloat16",),
 }

@@ -23,7 +23,7 @@ BREACHES: dict[str, tuple[str, str]] = {
     "the store knows no model and no cluster": ("datagen/store/keys.py", "torch"),
     "the service needs no model stack": ("service/planted.py", "transformers"),
     "settings are read without a model stack": ("datagen/config.py", "transformers"),
-    "torch only in the engines": ("datagen/units.py", "torch"),
+    "torch only in the engines and in the client's stream": ("datagen/units.py", "torch"),
     "ray only in the fleet and its worker": ("datagen/driver.py", "ray"),
     "no import cycles between siblings": ("datagen/store/errors.py", "datagen.store.local"),
 }
