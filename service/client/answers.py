@@ -1,9 +1,10 @@
 """The service's answers in JSON, as values: what is not known here is left out, so older clients go on."""
 
-from typing import Any, Self
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from schemas.problem import Problem
 from schemas.record import validation_problems
 from service.client.errors import ProtocolError
 
@@ -23,11 +24,20 @@ class Answer(BaseModel):
             raise ProtocolError(headline, validation_problems(error)) from error
 
 
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
 class DatasetAnswer(Answer):
-    """A dataset that the key may read."""
+    """A dataset that the key may read; `latest` is its newest version's number."""
 
     name: str
-    latest: int | None = None
+    latest: int | None
+
+
+class DatasetsAnswer(Answer):
+    """The datasets that the key may read."""
+
+    datasets: tuple[DatasetAnswer, ...]
 
 
 class VersionAnswer(Answer):
@@ -39,6 +49,13 @@ class VersionAnswer(Answer):
     n_tokens: int
 
 
+class VersionsAnswer(Answer):
+    """A page of versions, newest first; the next one is of those before `next_before`."""
+
+    versions: tuple[VersionAnswer, ...]
+    next_before: int | None = None
+
+
 class SampleAnswer(Answer):
     """One sample of a version: what the index knows of it; `n_trained` tokens carry a loss."""
 
@@ -47,6 +64,7 @@ class SampleAnswer(Answer):
     conversation_id: str
     n_tokens: int
     n_trained: int
+    splits: tuple[str, ...] = ()
 
 
 class SamplePage(Answer):
@@ -59,4 +77,4 @@ class SamplePage(Answer):
 class CheckAnswer(Answer):
     """What a check found: every problem, notes among them, as the check itself says them."""
 
-    problems: tuple[dict[str, Any], ...]
+    problems: tuple[Problem, ...]

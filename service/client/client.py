@@ -1,31 +1,47 @@
 """The client: one service, a key, and how long and how often it is asked."""
 
-from typing import Literal
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
 
 from schemas.card import Card
+from schemas.errors import RecordError
+from schemas.problem import Problem
+from schemas.record import canonical_json
+from schemas.request import request_problems
 from schemas.schema import Schema
 from schemas.wiring import Wiring
-from service.client.answers import DatasetAnswer, VersionAnswer
+from service.client.answers import (
+    AnswerT,
+    CheckAnswer,
+    DatasetAnswer,
+    DatasetsAnswer,
+    VersionAnswer,
+    VersionsAnswer,
+)
+from service.client.errors import ProtocolError, RefusedError
+from service.client.session import Direct, Mode, Session, Settings
+from service.client.transport import Patience, Request
 from service.client.version import Version
+from service.wire.names import SCHEMA_HEADER, VERSION_HEADER
 
-Direct = bool | Literal["auto"]
-"""Read the files that locations name: always, never, or (`"auto"`) where the first of them can be read."""
+LATEST = "latest"
 
 
 class Client:
     """A service at `url`, asked with an API key.
 
     `timeout` and `connect_timeout` are seconds without a byte, and until connected. What may be asked again
-    is, up to `retries` times with growing pauses. Safe for threads, for forked children (each opens its own
-    connections) and to be pickled.
+    is, up to `retries` times with growing pauses. `direct` says whether files are read where they lie, and
+    `check` whether every checksum is compared. Safe for threads, for forked children (each opens its own
+    connections) and to be pickled. Raises `ValueError` for a URL or a key that is none.
 
-        client = Client("http://127.0.0.1:8000")
-        wiring = Wiring(
-            consumer="speculators", kind="trainer", n_layers=30, fc=("layer2", "layer15", "layer27"),
-            target=TargetRole(tensor="final", applies_norm=True),
-        )
+        client = Client("http://127.0.0.1:8350")
         version = client.version("demo", wiring=wiring)
         rows = version.tensors(sample_id, tokens=slice(0, 64))
+        rows.tensors["final"], rows.tokens["input_ids"]
     """
 
     def __init__(
@@ -37,27 +53,97 @@ class Client:
         connect_timeout: float = 5.0,
         retries: int = 4,
         direct: Direct = "auto",
+        check: bool = True,
     ) -> None:
-        raise NotImplementedError
+        patience = Patience(retries)
+        self.session = Session(Settings(url, key, timeout, connect_timeout, patience, direct, check))
+
+    def __repr__(self) -> str:
+        return f"Client({self.session.settings.url!r})"
+
+    @property
+    def mode(self) -> Mode | None:
+        """How samples are fetched: `http` or `direct`; `None` until the first fetch has found out."""
+        return self.session.mode
 
     def datasets(self) -> tuple[DatasetAnswer, ...]:
         """Return the datasets that the key may read."""
-        raise NotImplementedError
+        return self._ask(DatasetsAnswer, "/v1/datasets").datasets
 
     def versions(self, dataset: str) -> tuple[VersionAnswer, ...]:
-        """Return the versions of a dataset, ascending."""
-        raise NotImplementedError
+        """Return the versions of a dataset, newest first."""
+        path = f"/v1/datasets/{quote(dataset, safe='')}/versions"
+        page = self._ask(VersionsAnswer, path)
+        found = [*page.versions]
+        while page.next_before is not None:
+            page = self._ask(VersionsAnswer, f"{path}?before={page.next_before}")
+            found += page.versions
+        return tuple(found)
 
-    def schema(self, dataset: str, version: int | str = "latest") -> Schema:
+    def schema(self, dataset: str, version: int | str = LATEST) -> Schema:
         """Return a version's schema."""
-        raise NotImplementedError
+        return self._schema(dataset, version)[0]
 
     def version(
-        self, dataset: str, version: int | str = "latest", *, wiring: Wiring | Card | None = None
+        self, dataset: str, version: int | str = LATEST, *, wiring: Wiring | Card | None = None
     ) -> Version:
         """Return a version to fetch from, by number, name or `latest`, which is resolved here once.
 
-        Raises `RefusedError` with every problem when its schema does not have what `wiring` takes, or when
-        the target is not the card's.
+        Raises `NotFoundError` when there is none, and `RefusedError` with every problem when its schema does
+        not have what `wiring` takes, or when its target is not the card's.
         """
-        raise NotImplementedError
+        schema, number = self._schema(dataset, version)
+        card = wiring if isinstance(wiring, Card) else None
+        asked = wiring.wiring if isinstance(wiring, Card) else wiring
+        found = request_problems(schema, wiring=asked, card=card)
+        if any(problem.severity == "error" for problem in found):
+            who = asked.title if asked is not None else "the request"
+            raise RefusedError(f"{dataset}@{number} does not fit {who}", found, status=409)
+        return Version(dataset, number, schema, asked, found, session=self.session)
+
+    def check(self, question: Mapping[str, Any]) -> tuple[Problem, ...]:
+        """Return what the service's checks find, as `POST /v1/check` is asked.
+
+        Notes are among it; a refusal is an answer here, and no error.
+        """
+        request = Request("POST", "/v1/check", body=canonical_json(dict(question)))
+        data, _ = self.session.transport.json(request)
+        return CheckAnswer.read(data, "/v1/check").problems
+
+    def close(self) -> None:
+        """Close the connections that are idle; the next request opens new ones."""
+        self.session.transport.connections.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, answer: type[AnswerT], path: str) -> AnswerT:
+        return answer.read(self.session.transport.json(Request("GET", path))[0], path)
+
+    def _schema(self, dataset: str, version: int | str) -> tuple[Schema, int]:
+        """Return a schema and the number of the version that has it, which the answer's headers say."""
+        path = f"/v1/datasets/{quote(dataset, safe='')}/versions/{quote(str(version), safe='')}/schema"
+        data, headers = self.session.transport.json(Request("GET", path))
+        number = headers.get(VERSION_HEADER, "")
+        if not number.isascii() or not number.isdigit():
+            raise ProtocolError(f"{path}: expected the version's number in {VERSION_HEADER}, got {number!r}")
+        schema = _schema_from(data, path)
+        if headers.get(SCHEMA_HEADER) != schema.fingerprint:
+            got = headers.get(SCHEMA_HEADER)
+            raise ProtocolError(f"{path}: expected fingerprint {schema.fingerprint}, got {got}")
+        return schema, int(number)
+
+
+def _schema_from(data: bytes, where: str) -> Schema:
+    try:
+        content = json.loads(data)
+        return Schema.from_json(canonical_json(content["declared"]), where)
+    except RecordError as error:
+        raise ProtocolError(error.headline, error.problems) from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ProtocolError(f"{where}: expected a schema, got {data[:200]!r}") from error

@@ -1,16 +1,27 @@
 """One version of one dataset, as a trainer holds it: immutable, so everything that it answers stays true."""
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
+from urllib.parse import quote, urlencode
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.errors import SchemaError
+from schemas.problem import Problem
+from schemas.sample import ID_PATTERN
 from schemas.schema import Schema
 from schemas.wiring import Wiring
-from service.client.answers import SampleAnswer
+from service.client.answers import SampleAnswer, SamplePage
+from service.client.body import Asked, receive_table
 from service.client.rows import Out, Rows
+from service.client.session import Mode, Session
+from service.client.transport import Request
+from service.wire.locations import SampleLocation
+from service.wire.names import SCHEMA_HEADER, WIRING_HEADER
 
 
 class OrderTable(NamedTuple):
@@ -30,15 +41,16 @@ class Version:
     """Version `number` of `dataset`, under `schema`; every request says the fingerprint and the wiring.
 
     With a wiring `names` left out are the wiring's tensors and the token columns, else everything there is.
-    Safe for threads, for forked children, and to be pickled.
+    Safe for threads, for forked children, and to be pickled. `notes` are the legitimate differences between
+    the dataset and the wiring that a person should know of.
     """
 
     dataset: str
     number: int
     schema: Schema
     wiring: Wiring | None
-    n_samples: int
-    n_tokens: int
+    notes: tuple[Problem, ...] = ()
+    session: Session = field(repr=False, compare=False, kw_only=True)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,15 +58,30 @@ class Version:
         tensors = self.wiring.tensors if self.wiring is not None else self.schema.names
         return (*tensors, *(column.name for column in self.schema.token_columns))
 
+    @property
+    def mode(self) -> Mode | None:
+        """How samples are fetched: `http` or `direct`; `None` until the first fetch has found out."""
+        return self.session.mode
+
     def samples(
         self, *, split: str | None = None, min_tokens: int = 0, min_trained: int = 0, page: int = 1000
     ) -> Iterator[SampleAnswer]:
         """Yield the samples in ascending order of their ids, asked for page by page."""
-        raise NotImplementedError
+        selection = _selection(split, min_tokens, min_trained)
+        cursor: str | None = None
+        while True:
+            query = {**selection, "limit": str(page), **({"cursor": cursor} if cursor else {})}
+            data = self._ask("/samples", query)
+            found = SamplePage.read(data, f"{self._path}/samples")
+            yield from found.samples
+            cursor = found.next_cursor
+            if cursor is None:
+                return
 
     def sample(self, sample_id: str) -> SampleAnswer:
-        """Return what the index knows of a sample."""
-        raise NotImplementedError
+        """Return what the index knows of a sample; raises `NotFoundError` when there is none of that id."""
+        path = f"/samples/{quote(sample_id, safe='')}"
+        return SampleAnswer.read(self._ask(path), f"{self._path}{path}")
 
     def tensors(
         self,
@@ -67,19 +94,95 @@ class Version:
         """Return a sample's rows, or those of a window of its tokens; every byte's checksum is compared.
 
         `out`, a uint8 buffer or what makes one, is filled; `Rows.buffer` is the part that was used. Raises
-        `RefusedError` when the dataset does not fit the wiring, `InvalidError` for unknown names or a window
-        outside of the sample, `ChecksumError` (or `DamagedError`, in direct mode) that names the tensor.
+        `SchemaError` for unknown names, `RefusedError` when the dataset does not fit the wiring,
+        `InvalidError` for a window outside of the sample, `ChecksumError` (or `DamagedError`, in direct mode)
+        that names the tensor.
         """
-        raise NotImplementedError
+        asked = self._asked((sample_id,), names, tokens, is_batch=False)
+        return self.session.fetch(asked, self._headers, out)
 
     def batch(
         self, sample_ids: Sequence[str], names: Sequence[str] | None = None, *, out: Out = None
     ) -> Rows:
         """Return several samples' rows end to end, in the order asked; else as `tensors`."""
-        raise NotImplementedError
+        asked = self._asked(tuple(sample_ids), names, None, is_batch=True)
+        return self.session.fetch(asked, self._headers, out)
+
+    def locations(
+        self, sample_ids: Sequence[str], names: Sequence[str] | None = None
+    ) -> list[SampleLocation]:
+        """Return where samples lie: path or presigned URL, offset, length and checksums of each array.
+
+        They are kept for direct mode: asking for those of many samples at once saves a request for each.
+        """
+        return self.session.locate(self._asked(tuple(sample_ids), names, None, is_batch=True), self._headers)
 
     def order_table(
         self, *, split: str | None = None, min_tokens: int = 0, min_trained: int = 0
     ) -> OrderTable:
         """Return the samples of a selection by id, with their lengths."""
-        raise NotImplementedError
+        query = urlencode(_selection(split, min_tokens, min_trained))
+        request = Request("GET", f"{self._path}/order/table" + (f"?{query}" if query else ""), self._headers)
+        columns = {"sample_ids": ("uint8", (32,)), "n_tokens": ("int32", ()), "n_trained": ("int32", ())}
+        found = self.session.transport.send(request, partial(receive_table, columns=columns))
+        return OrderTable(
+            found["sample_ids"].astype(np.uint8, copy=False),
+            found["n_tokens"].astype(np.int32, copy=False),
+            found["n_trained"].astype(np.int32, copy=False),
+        )
+
+    @property
+    def _path(self) -> str:
+        return f"/v1/datasets/{quote(self.dataset, safe='')}/versions/{self.number}"
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return request_headers(self.schema, self.wiring)
+
+    def _ask(self, path: str, query: dict[str, str] | None = None) -> bytes:
+        request = Request(
+            "GET", f"{self._path}{path}" + (f"?{urlencode(query)}" if query else ""), self._headers
+        )
+        return self.session.transport.json(request)[0]
+
+    def _asked(
+        self,
+        sample_ids: tuple[str, ...],
+        names: Sequence[str] | None,
+        tokens: slice | None,
+        *,
+        is_batch: bool,
+    ) -> Asked:
+        wanted = self.names if names is None else tuple(dict.fromkeys(names))
+        known = (*self.schema.names, *(column.name for column in self.schema.token_columns))
+        problems = [
+            Problem(
+                where="names", kind="tensor_name", message=f"expected one of {', '.join(known)}, got {name!r}"
+            )
+            for name in wanted
+            if name not in known
+        ]
+        problems += [
+            Problem(where="sample_id", kind="sample", message=f"expected 64 hex digits, got {sample_id!r}")
+            for sample_id in sample_ids
+            if not isinstance(sample_id, str) or re.fullmatch(ID_PATTERN, sample_id) is None
+        ]
+        if not wanted or not sample_ids:
+            message = f"expected at least one sample and one name, got {len(sample_ids)} and {len(wanted)}"
+            problems.append(Problem(where="request", kind="empty", message=message))
+        if problems:
+            raise SchemaError(f"{self.dataset}@{self.number} has no such thing", problems)
+        return Asked(self.dataset, self.number, self.schema, sample_ids, wanted, tokens, is_batch)
+
+
+def request_headers(schema: Schema, wiring: Wiring | None) -> dict[str, str]:
+    """Return what a request says it means: the schema's fingerprint, and the wiring where there is one."""
+    headers = {SCHEMA_HEADER: schema.fingerprint}
+    if wiring is not None:
+        headers[WIRING_HEADER] = wiring.to_json().decode("ascii")
+    return headers
+
+
+def _selection(split: str | None, min_tokens: int, min_trained: int) -> dict[str, str]:
+    asked = {"split": split, "min_tokens": min_tokens or None, "min_trained": min_trained or None}
+    return {name: str(value) for name, value in asked.items() if value is not None}

@@ -8,28 +8,27 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from datagen.store.checksum import bytes_of, crc32c
 from datagen.store.index import Location
-from datagen.store.part_reader import PartReader, window_of
+from datagen.store.part_reader import PartReader
 from datagen.store.snapshot import Snapshot
 from schemas.problem import Problem
 from schemas.records import BLOCK_ROWS
 from schemas.sample import ID_PATTERN
-from schemas.schema import Schema, TensorSpec, TokenColumn
+from schemas.schema import TensorSpec, TokenColumn
+from service.asking import names_in, tokens_in
 from service.auth import Caller, requires
-from service.errors import ForbiddenError, MalformedError, RangeError, TooLargeError
+from service.errors import ForbiddenError, TooLargeError
+from service.routes.parameters import SampleId
 from service.state import Service, service_of
 from service.versioned import PREFIX, Served, Version
 from service.wire.locations import ArrayLocation, Locations, SampleLocation
 from service.wire.names import names_of
-from service.wire.window import window_from
 
 router = APIRouter(prefix=PREFIX, tags=["locations"])
-
-SampleId = Annotated[str, Path(pattern=ID_PATTERN, description="64 hex digits")]
 
 
 class LocationsRequest(BaseModel):
@@ -80,68 +79,42 @@ def _answer(
     names: Sequence[str] | None,
     tokens: str | None,
 ) -> Response:
-    arrays = wanted_arrays(served.snapshot.schema, names)
-    locator = Locator(service, served.snapshot)
-    samples = tuple(locator.sample(sample_id, arrays, tokens) for sample_id in sample_ids)
+    locator = Locator(service, served.snapshot, names_in(served.snapshot.schema, names))
+    samples = tuple(locator.sample(sample_id, tokens) for sample_id in sample_ids)
     found = Locations(dataset=served.dataset, version=served.number, samples=samples)
     return Response(found.model_dump_json(), media_type="application/json", headers=served.headers)
-
-
-def wanted_arrays(schema: Schema, names: Sequence[str] | None) -> list[TensorSpec | TokenColumn]:
-    """Return the tensors and token columns of the given names, each once, or all there are.
-
-    Raises `MalformedError` that lists them, for each name that is none of them.
-    """
-    known: dict[str, TensorSpec | TokenColumn] = {spec.name: spec for spec in schema.tensors}
-    known |= {column.name: column for column in schema.token_columns}
-    if names is None:
-        return list(known.values())
-    problems = [
-        Problem(
-            where="names", kind="tensor_name", message=f"expected one of {', '.join(known)}, got {name!r}"
-        )
-        for name in names
-        if name not in known
-    ]
-    if problems:
-        raise MalformedError("no such tensor", problems)
-    return [known[name] for name in dict.fromkeys(names)]
 
 
 class Locator:
     """Finds where arrays lie, and the address by which a caller may read each file."""
 
-    def __init__(self, service: Service, snapshot: Snapshot) -> None:
+    def __init__(self, service: Service, snapshot: Snapshot, names: Sequence[str]) -> None:
         self._door = service.catalog.door
         self._settings = service.settings
         self._snapshot = snapshot
+        self._tensors = [spec for spec in snapshot.schema.tensors if spec.name in names]
+        self._columns = [column for column in snapshot.schema.token_columns if column.name in names]
         # A file is looked up, and a URL signed, once for all samples of a request.
         self._file = cache(self._find_file)
 
-    def sample(
-        self, sample_id: str, arrays: Sequence[TensorSpec | TokenColumn], tokens: str | None
-    ) -> SampleLocation:
-        """Return where a sample's arrays lie.
+    def sample(self, sample_id: str, tokens: str | None) -> SampleLocation:
+        """Return where a sample's arrays lie, or the rows of a window of its tokens.
 
         Raises `NotFoundError` when there is no such sample, `RangeError` when the window leaves it.
         """
         location = self._snapshot.location(sample_id)
-        window = _window(tokens, location.n_tokens)
+        window = tokens_in(location.n_tokens, tokens)
         part = self._snapshot.part(location)
-        found = (
-            self._tensor(part, location, array, window)
-            if isinstance(array, TensorSpec)
-            else self._column(part, location, array, window)
-            for array in arrays
-        )
+        found = [self._tensor(part, location, spec, window) for spec in self._tensors]
+        found += [self._column(part, location, column, window) for column in self._columns]
         return SampleLocation(sample_id=sample_id, n_tokens=location.n_tokens, arrays=tuple(found))
 
     def _tensor(
-        self, part: PartReader, location: Location, spec: TensorSpec, window: slice | None
+        self, part: PartReader, location: Location, spec: TensorSpec, window: tuple[int, int]
     ) -> ArrayLocation:
         row_start, n_tokens = location.row_start, location.n_tokens
-        place = part.locate(row_start, n_tokens, spec.name, window)
-        first, end = window_of(window, n_tokens)
+        first, end = window
+        place = part.locate(row_start, n_tokens, spec.name, slice(first, end))
         first_block, last_block = first // BLOCK_ROWS, -(-end // BLOCK_ROWS)
         blocks = part.table.blocks(part.table.find(row_start, n_tokens), spec.name)[first_block:last_block]
         start = row_start * spec.row_bytes
@@ -154,7 +127,7 @@ class Locator:
             length=place.length,
             dtype=spec.dtype,
             shape=(end - first, spec.width),
-            crc32c=whole if window is None else None,
+            crc32c=whole if window == (0, n_tokens) else None,
             block_offset=start + first_block * BLOCK_ROWS * spec.row_bytes,
             block_end=start + min(last_block * BLOCK_ROWS, n_tokens) * spec.row_bytes,
             block_bytes=BLOCK_ROWS * spec.row_bytes,
@@ -162,12 +135,12 @@ class Locator:
         )
 
     def _column(
-        self, part: PartReader, location: Location, column: TokenColumn, window: slice | None
+        self, part: PartReader, location: Location, column: TokenColumn, window: tuple[int, int]
     ) -> ArrayLocation:
         """A token column has no blocks: the one checksum is that of the values asked for."""
         rows = location.row_start, location.n_tokens
-        values = part.read_tokens(*rows, column.name, window)
-        place = part.locate_tokens(*rows, column.name, window)
+        values = part.read_tokens(*rows, column.name, slice(*window))
+        place = part.locate_tokens(*rows, column.name, slice(*window))
         value = crc32c(bytes_of(values))
         return ArrayLocation(
             name=column.name,
@@ -203,20 +176,3 @@ class Locator:
         repair = "fetch the tensors over HTTP, or serve with --locations on"
         problem = Problem(where="locations", kind="locations", message=message, repair=repair)
         raise ForbiddenError("locations are not told here", [problem])
-
-
-def _window(tokens: str | None, n_tokens: int) -> slice | None:
-    if tokens is None:
-        return None
-    try:
-        window = window_from(tokens)
-    except ValueError as error:
-        problem = Problem(where="tokens", kind="window", message=str(error))
-        raise MalformedError("no such window", [problem]) from error
-    try:
-        window_of(window, n_tokens)
-    except IndexError as error:
-        message = f"expected a window within the {n_tokens} tokens of the sample, got {tokens}"
-        problem = Problem(where="tokens", kind="window", message=message)
-        raise RangeError("the window leaves the sample", [problem]) from error
-    return window

@@ -1,0 +1,238 @@
+"""A body of tensors, received: its head believed if it is what was asked for, bytes if their checksum fits.
+
+Bytes go from the socket into one buffer, the caller's or a new one, and are summed while they lie in the
+processor's cache.
+"""
+
+import http.client
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from awscrt import checksums
+from numpy.typing import NDArray
+
+from schemas.errors import RecordError
+from schemas.problem import Problem
+from schemas.schema import Schema
+from service.client.errors import ProtocolError
+from service.client.rows import BITS, Out, Rows, buffer_of
+from service.client.transport import CutError
+from service.wire.frame import PREFIX_BYTES, Entry, Frame, head_bytes, parse_frame
+from service.wire.names import DATASET_HEADER, OFFSETS, SAMPLE_IDS, SCHEMA_HEADER, VERSION_HEADER
+
+PIECE_BYTES = 256 * 2**10
+"""Received and summed at once: small enough to stay in the cache, large enough to cost few calls."""
+
+ID_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for, which an answer must be: of one sample without offsets, or of several with them."""
+
+    dataset: str
+    number: int
+    schema: Schema
+    sample_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    tokens: slice | None = None
+    is_batch: bool = False
+
+    def shape(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """Return the dtype of an array and what its shape ends with."""
+        for spec in self.schema.tensors:
+            if spec.name == name:
+                return spec.dtype, (spec.width,)
+        (column,) = (column for column in self.schema.token_columns if column.name == name)
+        return column.dtype, ()
+
+
+class WrongBytesError(Exception):
+    """Bytes of some arrays are not those of their checksum."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(", ".join(problem.where for problem in problems))
+        self.problems = tuple(problems)
+
+
+def receive(answer: http.client.HTTPResponse, asked: Asked, out: Out, *, check: bool) -> Rows:
+    """Read an answer into `out`.
+
+    Raises `ProtocolError` when it is not what was asked for, `CutError` when it ends early, and with `check`
+    `WrongBytesError` that names every array whose bytes changed on the way.
+    """
+    size = answer.length
+    if size is None:
+        raise ProtocolError("expected an answer with a Content-Length, got none")
+    _of_version(answer, asked)
+    frame = _frame(answer, size)
+    if frame.size != size:
+        raise ProtocolError(f"expected {frame.size} bytes by the header, got Content-Length {size}")
+    n_tokens = _n_tokens(frame, asked)
+    buffer = buffer_of(out, size - len(frame.head))
+    wrong = _fill(answer, frame, buffer, check=check)
+    if wrong:
+        raise WrongBytesError(wrong)
+    return _rows(frame, asked, buffer, n_tokens)
+
+
+def receive_table(
+    answer: http.client.HTTPResponse, columns: Mapping[str, tuple[str, tuple[int, ...]]]
+) -> dict[str, NDArray[np.generic]]:
+    """Read an answer of columns of equal length: `columns` says each dtype, and what its shape ends with.
+
+    Raises as `receive`, and `ProtocolError` for bytes that changed on the way.
+    """
+    size = answer.length
+    if size is None:
+        raise ProtocolError("expected an answer with a Content-Length, got none")
+    frame = _frame(answer, size)
+    n = frame.entries[0].shape[0] if frame.entries and frame.entries[0].shape else 0
+    expected = {name: Entry(name, dtype, (n, *tail)) for name, (dtype, tail) in columns.items()}
+    found = {entry.name: entry for entry in frame.entries}
+    if found != expected or frame.size != size:
+        told = ", ".join(f"{name}: {_told(entry)}" for name, entry in found.items())
+        raise ProtocolError(f"expected the columns {', '.join(columns)} in {size} bytes, got {told}")
+    buffer = np.empty(size - len(frame.head), np.uint8)
+    if wrong := _fill(answer, frame, buffer, check=True):
+        raise ProtocolError("bytes changed on the way", wrong)
+    return _arrays(frame, buffer)
+
+
+def _of_version(answer: http.client.HTTPResponse, asked: Asked) -> None:
+    expected = {
+        DATASET_HEADER: asked.dataset,
+        VERSION_HEADER: str(asked.number),
+        SCHEMA_HEADER: asked.schema.fingerprint,
+    }
+    wrong = [
+        Problem(where=name, kind="version", message=f"expected {value}, got {answer.headers.get(name)}")
+        for name, value in expected.items()
+        if answer.headers.get(name) != value
+    ]
+    if wrong:
+        raise ProtocolError("the answer is of another version", wrong)
+
+
+def _frame(answer: http.client.HTTPResponse, size: int) -> Frame:
+    try:
+        prefix = _exactly(answer, PREFIX_BYTES)
+        length = head_bytes(prefix)
+        if length > size:
+            raise ProtocolError(f"expected a header within {size} bytes, got one of {length}")
+        return parse_frame(prefix + _exactly(answer, length - PREFIX_BYTES))
+    except RecordError as error:
+        raise ProtocolError(error.headline, error.problems) from error
+
+
+def _exactly(answer: http.client.HTTPResponse, n_bytes: int) -> bytes:
+    data = answer.read(n_bytes)
+    if len(data) < n_bytes:
+        raise CutError(f"{len(data)} of {n_bytes} bytes of the header")
+    return data
+
+
+def _n_tokens(frame: Frame, asked: Asked) -> int:
+    """Return how many rows each array has; raises `ProtocolError` when it is not what was asked for."""
+    found = {entry.name: entry for entry in frame.entries}
+    counts = [entry.shape[0] for name, entry in found.items() if name in asked.names and entry.shape]
+    n_tokens = counts[0] if counts else 0
+    if asked.tokens is not None and asked.tokens.stop is not None:
+        n_tokens = asked.tokens.stop - (asked.tokens.start or 0)
+    expected = {}
+    for name in asked.names:
+        dtype, tail = asked.shape(name)
+        expected[name] = Entry(name, dtype, (n_tokens, *tail))
+    if asked.is_batch:
+        n = len(asked.sample_ids)
+        expected[OFFSETS] = Entry(OFFSETS, "int64", (n + 1,))
+        expected[SAMPLE_IDS] = Entry(SAMPLE_IDS, "uint8", (n, ID_BYTES))
+    problems = [
+        Problem(where=name, kind="frame", message=f"expected {_told(expected.get(name))}, got {_told(got)}")
+        for name in [*expected, *(name for name in found if name not in expected)]
+        if (got := found.get(name)) != expected.get(name)
+    ]
+    if problems:
+        raise ProtocolError("the answer is not what was asked for", problems)
+    return n_tokens
+
+
+def _told(entry: Entry | None) -> str:
+    return "no such entry" if entry is None else f"{entry.dtype} {list(entry.shape)}"
+
+
+def _fill(
+    answer: http.client.HTTPResponse, frame: Frame, buffer: NDArray[np.uint8], *, check: bool
+) -> list[Problem]:
+    """Fill `buffer` with the entries' bytes; return what is not as its checksum says."""
+    view = buffer.data
+    wrong = []
+    at = 0
+    for entry in frame.entries:
+        end, value = at + entry.n_bytes, 0
+        while at < end:
+            piece = view[at : min(at + PIECE_BYTES, end)]
+            n_read = answer.readinto(piece)
+            if n_read == 0:
+                raise CutError(f"{at} of {len(buffer)} bytes")
+            if check:
+                value = checksums.crc32c(piece[:n_read], value)
+            at += n_read
+        expected = frame.checksums[entry.name]
+        if check and value != expected:
+            message = f"expected crc32c {expected:#010x}, got {value:#010x}"
+            wrong.append(Problem(where=entry.name, kind="crc32c", message=message))
+    if len(buffer) == 0:
+        answer.read()
+    return wrong
+
+
+def _rows(frame: Frame, asked: Asked, buffer: NDArray[np.uint8], n_tokens: int) -> Rows:
+    arrays = _arrays(frame, buffer)
+    offsets = np.array([0, n_tokens], np.int64)
+    if asked.is_batch:
+        offsets = arrays.pop(OFFSETS).astype(np.int64)
+        _check_samples(asked, offsets, arrays.pop(SAMPLE_IDS), n_tokens)
+    return rows_of(asked, offsets, arrays, buffer)
+
+
+def _arrays(frame: Frame, buffer: NDArray[np.uint8]) -> dict[str, NDArray[np.generic]]:
+    arrays: dict[str, NDArray[np.generic]] = {}
+    at = 0
+    for entry in frame.entries:
+        end = at + entry.n_bytes
+        arrays[entry.name] = buffer[at:end].view(BITS[entry.dtype]).reshape(entry.shape)
+        at = end
+    return arrays
+
+
+def _check_samples(
+    asked: Asked, offsets: NDArray[np.int64], sample_ids: NDArray[np.generic], n_tokens: int
+) -> None:
+    got = tuple(bytes(row).hex() for row in sample_ids)
+    steps = np.diff(offsets)
+    if got != asked.sample_ids:
+        raise ProtocolError("expected the samples that were asked for, in that order, got others")
+    if offsets[0] != 0 or offsets[-1] != n_tokens or bool((steps < 0).any()):
+        raise ProtocolError(f"expected offsets from 0 up to {n_tokens}, got {offsets.tolist()[:100]}")
+
+
+def rows_of(
+    asked: Asked,
+    offsets: NDArray[np.int64],
+    arrays: Mapping[str, NDArray[np.generic]],
+    buffer: NDArray[np.uint8],
+) -> Rows:
+    """Return arrays by name as the rows that were asked for, in the order of the names."""
+    columns = {column.name for column in asked.schema.token_columns}
+    return Rows(
+        dataset=asked.dataset,
+        version=asked.number,
+        sample_ids=asked.sample_ids,
+        offsets=offsets,
+        tensors={name: arrays[name] for name in asked.names if name not in columns},
+        tokens={name: arrays[name] for name in asked.names if name in columns},
+        dtypes={name: asked.shape(name)[0] for name in asked.names},
+        buffer=buffer,
+    )
