@@ -22,6 +22,7 @@ BREACHES: dict[str, tuple[str, str]] = {
     "the domain core stays pure": ("schemas/problem.py", "numpy"),
     "the store knows no model and no cluster": ("datagen/store/keys.py", "torch"),
     "the service needs no model stack": ("service/planted.py", "transformers"),
+    "a trainer's client needs no server and no storage": ("service/client/rows.py", "datagen.store.keys"),
     "settings are read without a model stack": ("datagen/config.py", "transformers"),
     "torch only in the engines and in the client's stream": ("datagen/units.py", "torch"),
     "ray only in the fleet and its worker": ("datagen/driver.py", "ray"),
