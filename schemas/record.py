@@ -7,6 +7,7 @@ processes, or two versions of pydantic, that hold the same value always write th
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -32,13 +33,18 @@ def sha256_hex(data: bytes | memoryview) -> str:
 
 def validation_problems(error: ValidationError) -> tuple[Problem, ...]:
     """Return what pydantic found as `Problem`s, one a field, each with what was given."""
+    return field_problems(error.errors(include_url=False, include_context=False))
+
+
+def field_problems(items: Iterable[Mapping[str, Any]]) -> tuple[Problem, ...]:
+    """Return pydantic's error items (as `ValidationError.errors` gives them) as `Problem`s."""
     return tuple(
         Problem(
             where=".".join(str(piece) for piece in item["loc"]) or "(root)",
             kind=item["type"],
             message=_message(item["type"], item["msg"], item["input"]),
         )
-        for item in error.errors(include_url=False, include_context=False)
+        for item in items
     )
 
 
@@ -50,6 +56,7 @@ def _message(kind: str, said: str, given: object) -> str:
         return f"expected no such field, got {_shortened(given)}"
     if kind == "value_error":
         return said.removeprefix("Value error, ")
+    said = re.sub(r", unable to parse .*", "", said)
     expected = re.sub(r"^\w+ should (be )?", lambda match: "expected " if match[1] else "expected to ", said)
     return f"{expected}, got {_shortened(given)}"
 

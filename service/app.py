@@ -1,5 +1,7 @@
 """The application: its routes, its errors, and what they share, put together."""
 
+from functools import partial
+
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -12,10 +14,11 @@ from service.catalog import Catalog
 from service.gate import Gate
 from service.limits import Allowances, Limits
 from service.metrics import Metrics
+from service.openapi import document
 from service.request_log import RequestLog
 from service.request_size import RequestSize
 from service.responses import of_error, of_http, of_moved, of_validation
-from service.routes import datasets, tensors
+from service.routes import datasets, health, order, samples, tensors, versions
 from service.settings import Settings
 from service.state import Service
 from service.versioned import MovedError
@@ -35,7 +38,12 @@ def create_app(settings: Settings, door: Door | None = None) -> FastAPI:
         gate=Gate(metrics),
     )
     app.include_router(datasets.router)
+    app.include_router(versions.router)
+    app.include_router(samples.router)
+    app.include_router(order.router)
     app.include_router(tensors.router)
+    app.include_router(health.router)
+    app.openapi = partial(document, app)  # type: ignore[method-assign]
     app.add_middleware(RequestSize, limits=limits)
     app.add_middleware(RequestLog, metrics=metrics)
     app.add_exception_handler(StrataError, of_error)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from datagen.store.dataset import Dataset, Snapshot, dataset_names
 from datagen.store.door import Door
-from datagen.store.errors import CorruptError, NotFoundError
+from datagen.store.errors import CorruptError, DoorError, NotFoundError
+from datagen.store.layout import DATASET
 from schemas.problem import Problem
 
 LATEST = "latest"
@@ -35,6 +36,10 @@ class Catalog:
         """Return the names of the datasets that are served, sorted."""
         if self._only is not None:
             return list(self._only)
+        marker = self.door.local_path(DATASET)
+        if marker is not None and not marker.parent.is_dir():
+            problem = Problem(where="root", kind="root", message="expected a folder, got none: it is gone")
+            raise DoorError("the root cannot be read", [problem])
         return dataset_names(self.door) or []
 
     def dataset(self, name: str) -> Dataset:

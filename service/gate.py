@@ -7,6 +7,7 @@ kept, since a trainer says the same with each of its requests.
 from collections.abc import Sequence
 from functools import lru_cache
 
+from schemas.errors import RecordError
 from schemas.problem import Problem
 from schemas.request import read_wiring, request_problems
 from schemas.schema import Schema
@@ -41,5 +42,9 @@ class Gate:
 def _judged(schema: Schema, fingerprint: str | None, wiring: str | None) -> Sequence[Problem]:
     asked = None
     if wiring is not None:
-        asked = read_wiring(wiring.encode("latin-1", "replace"), schema.target, WIRING_HEADER)
+        try:
+            asked = read_wiring(wiring.encode("latin-1", "replace"), schema.target, WIRING_HEADER)
+        except RecordError as error:
+            others = request_problems(schema, fingerprint=fingerprint)
+            raise RecordError(error.headline, [*others, *error.problems]) from error
     return request_problems(schema, fingerprint=fingerprint, wiring=asked)

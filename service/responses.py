@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from datagen.store.errors import CorruptError
 from schemas.errors import StrataError
 from schemas.problem import Problem
+from schemas.record import field_problems
 from service.errors import TooManyError, UnauthorizedError, status_of
 from service.state import service_of
 from service.versioned import MovedError
@@ -59,18 +60,21 @@ def of_error(request: Request, error: Exception) -> Response:
 def of_validation(request: Request, error: Exception) -> Response:
     """Answer parameters, headers or a body that are not what they should be."""
     assert isinstance(error, RequestValidationError)
-    problems = [
-        Problem(where=".".join(str(piece) for piece in item["loc"]), kind=item["type"], message=item["msg"])
-        for item in error.errors()
-    ]
-    return problem_response(request, 422, "the request is malformed", problems)
+    return problem_response(request, 422, "the request is malformed", field_problems(error.errors()))
 
 
 def of_http(request: Request, error: Exception) -> Response:
     """Answer what the router itself refuses: no such path, no such method."""
     assert isinstance(error, HTTPException)
     title = HTTPStatus(error.status_code).phrase.lower()
-    return problem_response(request, error.status_code, title, (), error.headers)
+    problems = []
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        message = f"expected an address of this service, got {request.url.path[:200]!r}"
+        problems = [Problem(where="path", kind="path", message=message, repair="/docs lists them")]
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        message = f"expected {(error.headers or {}).get('Allow', 'another')}, got {request.method[:20]}"
+        problems = [Problem(where="method", kind="method", message=message)]
+    return problem_response(request, error.status_code, title, problems, error.headers)
 
 
 def of_moved(_: Request, error: Exception) -> Response:

@@ -183,8 +183,7 @@ def _by_setting(problems: tuple[Problem, ...]) -> list[Problem]:
             repair = _near(name, Settings.model_fields)
             found[name] = problem.model_copy(update={"repair": repair})
         else:
-            message = re.sub(r", unable to parse .*?(?=, got )", "", problem.message)
-            found.setdefault(name, problem.model_copy(update={"where": name, "message": message}))
+            found.setdefault(name, problem.model_copy(update={"where": name}))
     return list(found.values())
 
 

@@ -73,12 +73,12 @@ Version = Annotated[Served, Depends(version_of)]
 def _opened(catalog: Catalog, request: Request, dataset: str, version: str) -> tuple[int, Snapshot]:
     number = catalog.number(dataset, version)
     if str(number) != version:
-        raise MovedError(_at(request, dataset, number))
+        raise MovedError(at_version(request, dataset, number))
     return number, catalog.snapshot(dataset, number)
 
 
-def _at(request: Request, dataset: str, number: int) -> str:
-    """Return the request's own URL with the version's number, relative to the host."""
+def at_version(request: Request, dataset: str, number: int) -> str:
+    """Return the request's own address with the version's number, its query kept, relative to the host."""
     head = f"/v1/datasets/{dataset}/versions/"
     tail = request.url.path.removeprefix(head).partition("/")
     path = f"{head}{number}{tail[1]}{tail[2]}"
