@@ -24,6 +24,7 @@ from datagen.store.errors import (
     ConflictError,
     CorruptError,
     DoorError,
+    GoneError,
     NotFoundError,
     RefusedError,
 )
@@ -92,6 +93,7 @@ STATUS: Mapping[type[StrataError], int] = {
     ConflictError: 409,
     RefusedError: 409,
     MismatchError: 409,
+    GoneError: 410,
     TooLargeError: 413,
     RangeError: 416,
     DatasetNameError: 422,

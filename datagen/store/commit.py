@@ -132,11 +132,12 @@ class Committer:
         """
         return self.change(change).record
 
-    def change(self, change: Change, expected: int | None = None) -> Outcome:
+    def change(self, change: Change, expected: int | None = None, *, dry_run: bool = False) -> Outcome:
         """Make the version that `change` asks for, on the newest one, as `commit` does.
 
         With `expected` the change is refused by a `ConflictError` where another version than that is the
         newest, unless it asks for nothing new there; no version can come between the look and the commit.
+        With `dry_run` nothing is stored: the newest record, and whether there would be another.
         """
         for _ in range(_MOST_RIVALS):
             base = self.base()
@@ -145,6 +146,8 @@ class Committer:
                 return Outcome(base.record, changed=False)
             if expected is not None and expected != base.number:
                 raise _stale(expected, base)
+            if dry_run:
+                return Outcome(base.record, changed=True)
             record, tables = self._stored(draft, base)
             there = self._log.propose(record)
             if there.commit_id == record.commit_id:

@@ -241,13 +241,16 @@ class Dataset:
             return []
         return sorted(condemned & Index(self.tables.index(record)).parts().keys())
 
-    def change(self, change: Change, expected: int | None = None) -> tuple[VersionRecord, bool]:
+    def change(
+        self, change: Change, expected: int | None = None, *, dry_run: bool = False
+    ) -> tuple[VersionRecord, bool]:
         """Make the version that a change asks for; return the newest record, and whether it is a new one.
 
-        Raises `ConflictError` when the newest version is not the `expected` one (see `Committer.change`), and
-        `NotFoundError` when there is no version yet.
+        With `dry_run` nothing is stored: whether there would be a new one. Raises `ConflictError` when the
+        newest version is not the `expected` one (see `Committer.change`), and `NotFoundError` when there is
+        no version yet.
         """
-        record, changed = self.committer.change(change, expected)
+        record, changed = self.committer.change(change, expected, dry_run=dry_run)
         if record is None:
             raise NotFoundError(f"{self.name} has no version yet: commit a part first")
         return record, changed

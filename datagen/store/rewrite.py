@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from datagen.store.commit import Base, Draft
-from datagen.store.errors import ConflictError, NotFoundError
+from datagen.store.errors import ConflictError, NotFoundError, RefusedError
 from datagen.store.index_table import ID_BYTES, IndexTable
 from schemas.problem import Problem
 from schemas.records import SplitRule, VersionRecord
+from schemas.split import rule_problems
 
 PartSizes = Callable[[Iterable[str]], int]
 """Bytes of parts, summed, by their ids."""
@@ -65,6 +66,24 @@ class Split:
         if record.splits == self.rules:
             return None
         return replace(Draft.carried_over(record, base.tables, "split"), splits=self.rules)
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Set one split rule: it replaces the one of its name; with `only` it replaces all."""
+
+    rule: SplitRule
+    only: bool = False
+
+    def draft(self, base: Base) -> Draft | None:
+        """Return `base` with the rule; raises `RefusedError` where it clashes with another rule."""
+        others = () if self.only else _record(base).splits
+        known = self.rule.name in (rule.name for rule in others)
+        rules = tuple(self.rule if rule.name == self.rule.name else rule for rule in others)
+        rules = rules if known else (*rules, self.rule)
+        if problems := rule_problems(rules):
+            raise RefusedError("these split rules cannot stand beside each other", problems)
+        return Split(rules).draft(base)
 
 
 @dataclass(frozen=True)
