@@ -13,6 +13,7 @@ from datagen.store.door import Door
 from datagen.store.errors import CorruptError, DoorError, NotFoundError
 from datagen.store.layout import DATASET
 from schemas.problem import Problem
+from schemas.reference import version_problems
 
 LATEST = "latest"
 MAX_SNAPSHOTS = 64
@@ -63,7 +64,7 @@ class Catalog:
         return self._datasets.setdefault(name, opened)
 
     def number(self, name: str, version: str) -> int:
-        """Return the number of a version: written `12`, or `latest`.
+        """Return the number of a version: written `12`, `latest`, or as the name that it was given.
 
         Raises `NotFoundError` that says which versions there are.
         """
@@ -73,7 +74,13 @@ class Catalog:
         newest = dataset.log.newest()
         if version == LATEST and newest:
             return newest
-        there = f"a number from 1 to {newest}, or `latest`" if newest else "a version (nothing is committed)"
+        if version != LATEST and not version_problems(version):
+            return dataset.names.read(version).number
+        there = (
+            f"a number from 1 to {newest}, `latest` or a version's name"
+            if newest
+            else "a version (nothing is committed)"
+        )
         message = f"expected {there}, got {version!r}"
         problem = Problem(where="version", kind="version", message=message)
         raise NotFoundError(f"{name} has no such version", [problem])
