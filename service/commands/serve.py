@@ -19,6 +19,7 @@ from uvicorn.supervisors import Multiprocess
 from schemas.command import Parser
 from schemas.problem import Problem
 from service.app import create_app
+from service.connection import Connection, give_up_stalled
 from service.errors import SettingsError
 from service.metrics import FOLDER_VARIABLE
 from service.request_log import log_config
@@ -101,7 +102,7 @@ def _config(settings: Settings) -> uvicorn.Config:
         factory=True,
         workers=settings.workers,
         loop="uvloop",
-        http="httptools",
+        http=Connection,
         ws="none",
         lifespan="on",
         log_config=log_config(settings.log_level),
@@ -132,6 +133,7 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
             "the service cannot be started",
             [Problem(where=where, kind="address", message=message, repair=repair)],
         ) from error
+    give_up_stalled(listening)
     with listening:
         yield listening
 

@@ -17,6 +17,7 @@ from datagen.store.opening import open_door
 from datagen.store.sample_data import SampleData
 from schemas.schema import Schema
 from service.app import create_app
+from service.connection import Connection, give_up_stalled
 from service.settings import Settings
 from tests.builders import tiny_schema
 from tests.datagen.store.real_parts import commit_samples, samples_of
@@ -52,10 +53,11 @@ def serving(root: Path | str, app: FastAPI | None = None, **given: Any) -> Itera
     """Run a real server in a thread, and give its URL."""
     app = app or create_app(settings_of(root, **given))
     config = uvicorn.Config(
-        app, loop="uvloop", http="httptools", ws="none", lifespan="on", log_config=None, access_log=False
+        app, loop="uvloop", http=Connection, ws="none", lifespan="on", log_config=None, access_log=False
     )
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        give_up_stalled(listening)
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         try:
