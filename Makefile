@@ -72,10 +72,21 @@ lint: $(READY) ## ruff, mypy --strict and the import contracts
 	@$(BIN)/lint-imports
 
 .PHONY: oracle
-oracle: $(READY) ## compare the declared wirings with the other systems' own code (downloads about 3 GB once)
+oracle: $(READY) $(MODEL) ## compare the declared wirings with the other systems' own code (downloads about 3 GB once)
 	@$(BIN)/python -m tests.oracle.wheels
+	@$(BIN)/python -m tests.oracle.vllm_cpu
 	@$(BIN)/python -m pytest tests/oracle $(ARGS)
 	@$(BIN)/python -m tests.oracle
+
+# The part of it that needs neither a model nor an engine; skipped where the index cannot be reached.
+TRAINERS := speculators specforge modelopt automodel
+.PHONY: oracle-trainers
+oracle-trainers: $(READY)
+	@if $(BIN)/python -m tests.oracle.wheels $(TRAINERS); then \
+	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,not_run}.py $(ARGS); \
+	else \
+	    echo "the oracle of trainers is skipped: without their released wheels there is nothing to compare with"; \
+	fi
 
 .PHONY: bench
 bench: $(READY) assets ## measure the ratios that the design promises, and print them as a table

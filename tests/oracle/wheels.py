@@ -1,13 +1,14 @@
 """The released wheels that the oracle reads: which versions, and their Python files in a git-ignored cache.
 
 Only the `.py` files are kept of each wheel, and nothing of them is ever committed.
-`python -m tests.oracle.wheels` downloads what is missing with pip.
+`python -m tests.oracle.wheels [SYSTEM ...]` downloads what is missing with pip.
 """
 
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parents[2] / "data" / "cache" / "oracle"
@@ -18,7 +19,12 @@ RELEASES: dict[str, tuple[str, ...]] = {
     "vllm": ("0.11.0", "0.17.0", "0.20.0", "0.22.0", "0.24.0", "0.25.0", "0.29.0", "0.33.0"),
     "speculators": ("0.3.0", "0.4.0", "0.5.0", "0.9.0"),
     "specforge": ("0.2.0",),
+    "modelopt": ("0.47.0",),
+    "automodel": ("0.7.0",),
 }
+# What the index calls them, and the package inside the wheel, where either is not the system's name.
+_DISTRIBUTIONS = {"modelopt": "nvidia-modelopt", "automodel": "nemo-automodel"}
+_PACKAGES = {"automodel": "nemo_automodel"}
 
 _PLATFORMS = (
     "any",
@@ -36,7 +42,7 @@ def source(system: str, version: str) -> Path:
 
     Raises FileNotFoundError where the release has not been downloaded.
     """
-    folder = CACHE / f"{system}-{version}" / system
+    folder = CACHE / f"{system}-{version}" / _PACKAGES.get(system, system)
     if not folder.is_dir():
         raise FileNotFoundError(f"{system} {version} is not in the oracle's cache: run make oracle")
     return folder
@@ -46,9 +52,14 @@ def is_cached(system: str, version: str) -> bool:
     return (CACHE / f"{system}-{version}").is_dir()
 
 
-def missing() -> list[tuple[str, str]]:
-    """The pinned releases that the cache lacks."""
-    pinned = [(system, version) for system, versions in RELEASES.items() for version in versions]
+def missing(systems: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """The pinned releases that the cache lacks, of these systems or of all."""
+    pinned = [
+        (system, version)
+        for system, versions in RELEASES.items()
+        for version in versions
+        if system in systems or not systems
+    ]
     return [pair for pair in pinned if not is_cached(*pair)]
 
 
@@ -60,11 +71,13 @@ def download(system: str, version: str) -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix=".partial-") as name:
         partial = Path(name)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
-        command += ["--only-binary", ":all:", "--python-version", "3.11"]
+        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--quiet", "--no-deps", "--no-cache-dir")
+        which = ["--only-binary", ":all:", "--python-version", "3.11"]
         for platform in _PLATFORMS:
-            command += ["--platform", platform]
-        subprocess.run([*command, "--dest", name, f"{system}=={version}"], check=True)
+            which += ["--platform", platform]
+        wanted = f"{_DISTRIBUTIONS.get(system, system)}=={version}"
+        patience = ("--timeout", "60", "--retries", "2")
+        subprocess.run([*pip, *which, *patience, "--dest", name, wanted], check=True)
         (wheel,) = partial.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             modules = [member for member in archive.namelist() if member.endswith(".py")]
@@ -73,10 +86,13 @@ def download(system: str, version: str) -> None:
 
 
 def main() -> None:
-    """Download every pinned release that is missing."""
-    for system, version in missing():
+    """Download every pinned release that is missing, of the systems in the arguments or of all."""
+    for system, version in missing(sys.argv[1:]):
         sys.stderr.write(f"downloading {system} {version}\n")
-        download(system, version)
+        try:
+            download(system, version)
+        except subprocess.CalledProcessError as error:
+            sys.exit(f"{system} {version} could not be downloaded: pip ended with {error.returncode}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""What runs in vLLM's own virtual environment, by path: nothing here imports Strata or is imported by it."""
