@@ -177,19 +177,28 @@ def _no_rule(way: Way, consumer: Declared, shape: Shape, release: str) -> None:
 def _check(way: Way, consumer: Declared, held: Held, n_layers: int, boundaries: Sequence[int]) -> None:
     outside = [b for b in boundaries if not 0 <= b <= n_layers]
     if outside:
-        message = f"expected boundaries from 0 to {n_layers}, got {outside}: no layer reads that"
+        slots = [slot for slot, b in enumerate(boundaries) if b in outside]
+        message = (
+            f"expected boundaries from 0 to {n_layers}, got {outside} in {_slots(slots)}: no layer reads that"
+        )
         repair = how_to_give(consumer, f"ids of boundaries from 0 to {n_layers}")
-        way.wrong("ids", "boundary", message, repair)
+        way.wrong("ids", "boundary", message, repair, slots[0])
     places: tuple[tuple[int, Literal["embed", "final"]], ...] = ((0, "embed"), (n_layers, "final"))
     for boundary, place in places:
         if boundary in boundaries and not held.rule.can(place, held.release):
             said = held.rule.embed if place == "embed" else held.rule.final
             why = held.rule.embed_why if place == "embed" else held.rule.final_why
             since = f" (it can in {said})" if isinstance(said, str) else ""
-            message = f"{place} cannot be captured by {held.who} on this model{since}"
+            slot = boundaries.index(boundary)
+            message = f"{place} cannot be captured by {held.who} on this model{since}, "
+            message += f"and {_slots([slot])} asks for it"
             message += f": {why}" if why else ""
             newer = f", or use {held.captor.title} {said}" if isinstance(said, str) else ""
-            way.wrong("ids", "boundary", message, how_to_give(consumer, f"ids without {place}") + newer)
+            way.wrong("ids", "boundary", message, how_to_give(consumer, f"ids without {place}") + newer, slot)
+
+
+def _slots(slots: Sequence[int]) -> str:
+    return ("slot " if len(slots) == 1 else "slots ") + ", ".join(map(str, slots))
 
 
 def _ordered(way: Way, consumer: Declared, boundaries: list[int]) -> list[int] | None:

@@ -49,15 +49,31 @@ class Way:
         self.lost = False
         """Whether what will be fed cannot be known any more."""
 
-    def wrong(self, where: str, kind: str, message: str, repair: str) -> None:
-        """Say what stands in the way of a wiring."""
+    def wrong(self, where: str, kind: str, message: str, repair: str, slot: int | None = None) -> None:
+        """Say what stands in the way of a wiring; `slot` is the one of the `fc` role that it is about."""
         self.lost = True
-        self.beside(where, kind, message, repair)
+        self.beside(where, kind, message, repair, slot=slot)
 
-    def beside(self, where: str, kind: str, message: str, repair: str, severity: Severity = "error") -> None:
+    def beside(
+        self,
+        where: str,
+        kind: str,
+        message: str,
+        repair: str,
+        severity: Severity = "error",
+        slot: int | None = None,
+    ) -> None:
         """Say what is wrong, or worth knowing, beside a wiring that is known all the same."""
         self.problems.append(
-            Problem(where=where, kind=kind, message=message, repair=repair, severity=severity)
+            Problem(
+                where=where,
+                kind=kind,
+                message=message,
+                repair=repair,
+                severity=severity,
+                role=None if slot is None else "fc",
+                slot=slot,
+            )
         )
 
     def end(self, wiring: Wiring | None = None) -> Resolution:
@@ -102,10 +118,13 @@ class Way:
         self, consumer: Declared, shape: Shape, fc: Sequence[str], target: str | None = None
     ) -> Wiring | None:
         """Return the wiring of these tensors, or say which of them the target does not have."""
-        for name in [*fc, *([target] if target is not None else [])]:
+        for slot, name in enumerate([*fc, *([target] if target is not None else [])]):
             place = place_of(name, shape.n_layers)
             if isinstance(place, Problem):
-                self.wrong("tensors", place.kind, place.message, place.repair or "name one that it has")
+                is_target = slot == len(fc)
+                where = "target" if is_target else f"fc[{slot}]"
+                repair = place.repair or "name one that it has"
+                self.wrong(where, place.kind, place.message, repair, None if is_target else slot)
         if self.lost:
             return None
         role = None

@@ -305,3 +305,17 @@ def test_vllm_does_not_start_where_the_object_with_its_flag_is_none(said: object
         assert (resolution.wiring is not None) is starts
         assert starts or "fails on it at start" in resolution.problems[0].message
     assert resolve_server("vllm-v1", "0.17.0", LLAMA, {"eagle_config": None}).wiring is not None
+
+
+@pytest.mark.parametrize(
+    ("ids", "slot", "said"),
+    [
+        ([3, 31, 70], 2, "got [70] in slot 2"),
+        ([-3, 31, 99], 0, "got [-3, 99] in slots 0, 2"),
+        ([0, 3, 31], 0, "embed cannot be captured by vLLM (runner V2) 0.33.0 on this model, and slot 0 asks"),
+    ],
+)
+def test_an_id_that_cannot_be_is_told_by_its_slot(ids: list[int], slot: int, said: str) -> None:
+    problems = resolve_server("vllm-v2", "0.33.0", KIMI, {KEY: ids}).problems
+    (problem,) = [problem for problem in problems if said in problem.message]
+    assert (problem.role, problem.slot, bool(problem.repair)) == ("fc", slot, True)

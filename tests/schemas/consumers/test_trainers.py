@@ -201,3 +201,14 @@ def test_speculators_is_never_fed_its_target_as_input(version: str) -> None:
     assert resolution.wiring is None
     (problem,) = resolution.problems
     assert "its slot is the target" in problem.message
+
+
+def test_a_tensor_of_a_list_that_the_target_lacks_is_told_by_role_and_slot() -> None:
+    listed = ("embed", "layer99", "layer031", "final")
+    problems = resolve_trainer("speculators", "0.4.0", KIMI, tensors=listed).problems
+    assert [(problem.where, problem.role, problem.slot) for problem in problems] == [
+        ("fc[1]", "fc", 1),
+        ("fc[2]", "fc", 2),
+    ]
+    (target,) = resolve_trainer("speculators", "0.4.0", KIMI, tensors=("embed", "layer61")).problems
+    assert (target.where, bool(target.repair)) == ("target", True)
