@@ -38,7 +38,7 @@ class SplitChange(Change):
 
     rule: Name = "default"
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
-    shares: tuple[SplitShare, ...] = Field(min_length=1, max_length=100)
+    shares: tuple[SplitShare, ...] = Field(max_length=100)
     only: bool = Field(default=False, description="remove every other rule")
 
     def as_rule(self) -> SplitRule:
@@ -50,8 +50,8 @@ class SplitChange(Change):
 class DropChange(Change):
     """Drop samples: by their ids, by their conversations, or all that are shorter than some tokens."""
 
-    sample_ids: tuple[SampleId, ...] | None = Field(default=None, min_length=1)
-    conversation_ids: tuple[str, ...] | None = Field(default=None, min_length=1)
+    sample_ids: tuple[SampleId, ...] | None = None
+    conversation_ids: tuple[str, ...] | None = None
     shorter_than: PositiveInt | None = Field(default=None, description="tokens")
 
     @model_validator(mode="after")
@@ -64,6 +64,8 @@ class DropChange(Change):
         if len(given) != 1:
             got = ", ".join(given) or "none"
             raise ValueError(f"expected one of sample_ids, conversation_ids and shorter_than, got {got}")
+        if () in (self.sample_ids, self.conversation_ids):
+            raise ValueError(f"expected at least one of {given[0]}, got none")
         return self
 
 
@@ -76,7 +78,7 @@ class RollbackChange(Change):
 class NameChange(Record):
     """Give a version a name, for ever; without `version` the newest one."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9._-]{0,63}$")]
+    name: str = Field(examples=["paper-v1"])
     version: VersionText | None = None
 
 

@@ -17,7 +17,7 @@ from datagen.store.rewrite import Assign, Drop, Rollback
 from datagen.store.splits import assign
 from schemas.problem import Problem
 from schemas.records import Operation, SplitRule, VersionName, VersionRecord
-from schemas.reference import parse_version
+from schemas.reference import parse_version, version_name_problems
 from schemas.split import rule_problems
 from service.changes import (
     Collected,
@@ -104,7 +104,12 @@ def rollback(dataset: Dataset, asked: RollbackChange) -> RollbackChanged:
 
 
 def name(dataset: Dataset, asked: NameChange) -> Named:
-    """Give a version a name; raises `AlreadyExistsError` that says which version has it already."""
+    """Give a version a name; raises `AlreadyExistsError` that says which version has it already.
+
+    Raises `MalformedError` when no version can be called so.
+    """
+    if problems := version_name_problems(asked.name):
+        raise MalformedError(f"no version can be called {asked.name!r}", problems)
     record, changed = dataset.name_version(asked.name, version_of(dataset, asked.version or "latest").number)
     return _named(dataset, record, changed)
 

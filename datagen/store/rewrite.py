@@ -104,6 +104,7 @@ class Rollback:
                     where=f"parts/{part}",
                     kind="condemned",
                     message="expected a part that gc leaves alone, got a condemned one",
+                    repair="go back to a version since, or make these samples again",
                 )
                 for part in lost
             ]
