@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from datagen.store.dataset import Dataset, Snapshot, dataset_names
 from datagen.store.door import Door
-from datagen.store.errors import CorruptError, DoorError, NotFoundError
+from datagen.store.errors import CorruptError, DoorError, GoneError, NotFoundError
 from datagen.store.layout import DATASET
 from schemas.problem import Problem
 from schemas.reference import version_problems
@@ -18,6 +18,15 @@ from schemas.reference import version_problems
 LATEST = "latest"
 MAX_SNAPSHOTS = 64
 _NUMBER = re.compile(r"[1-9][0-9]{0,7}")
+
+
+def number_in(version: str) -> int | None:
+    """Return the number that a version is written as, in the one way that it can be, or `None`.
+
+    >>> number_in("12"), number_in("012"), number_in("latest")
+    (12, None, None)
+    """
+    return int(version) if _NUMBER.fullmatch(version) else None
 
 
 class Catalog:
@@ -69,8 +78,8 @@ class Catalog:
         Raises `NotFoundError` that says which versions there are.
         """
         dataset = self.dataset(name)
-        if _NUMBER.fullmatch(version):
-            return int(version)
+        if number := number_in(version):
+            return number
         newest = dataset.log.newest()
         if version == LATEST and newest:
             return newest
@@ -105,6 +114,8 @@ class Catalog:
         dataset.version(number)
         try:
             opened = dataset.snapshot(number)
+        except GoneError:
+            raise
         except NotFoundError as error:
             # The record is there: what it names must be.
             raise CorruptError(f"{name}@{number} is damaged", error.problems) from error

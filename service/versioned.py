@@ -9,7 +9,7 @@ from anyio.to_thread import run_sync
 from fastapi import Depends, Path, Request, Response
 
 from datagen.store.snapshot import Snapshot
-from service.catalog import Catalog
+from service.catalog import Catalog, number_in
 from service.state import service_of
 from service.wire.names import DATASET_HEADER, SCHEMA_HEADER, VERSION_HEADER, WIRING_HEADER
 
@@ -55,7 +55,7 @@ async def version_of(
     Raises `MovedError` for `latest`, `NotFoundError`, and what the gate raises.
     """
     service = service_of(request)
-    number = int(version) if version.isascii() and version.isdigit() and len(version) < 9 else 0
+    number = number_in(version) or 0
     snapshot = service.catalog.open_snapshot(dataset, number)
     if snapshot is None:
         number, snapshot = await run_sync(_opened, service.catalog, request, dataset, version)
