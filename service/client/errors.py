@@ -10,7 +10,7 @@ StrataError
       |    +-- StateError           a state to go on from is another stream's, or none
       +-- AnsweredError             the service answered with an error; its problems are carried unchanged
            +-- DeniedError          401, 403: no key, an expired one, or one without the scope or the grant
-           +-- NotFoundError        404: no such dataset, version or sample
+           +-- NotFoundError        404, 410: no such dataset, version or sample, or none any more
            +-- RefusedError         409: the dataset does not have what the wiring or the fingerprint asks for
            +-- InvalidError         400, 413, 416, 422: the request asks for what cannot be
            +-- LimitError           429: over a limit; `retry_after_seconds` says when to come again
@@ -82,7 +82,7 @@ class DeniedError(AnsweredError):
 
 
 class NotFoundError(AnsweredError):
-    """No such dataset, version or sample."""
+    """No such dataset, version or sample, or none any more."""
 
 
 class RefusedError(AnsweredError):
@@ -111,6 +111,7 @@ _BY_STATUS: dict[int, type[AnsweredError]] = {
     403: DeniedError,
     404: NotFoundError,
     409: RefusedError,
+    410: NotFoundError,
     413: InvalidError,
     416: InvalidError,
     422: InvalidError,

@@ -135,6 +135,7 @@ class Transport:
         except OSError as error:
             raise self._broken(what, error) from error
         is_whole = False
+        answer: http.client.HTTPResponse | None = None
         try:
             try:
                 answer = self._answer(connection, request, path)
@@ -155,6 +156,9 @@ class Transport:
                 self.connections.put_back(connection)
             else:
                 connection.close()
+                # An answer that ends with its connection holds the socket by itself.
+                if answer is not None:
+                    answer.close()
 
     def _answer(
         self, connection: http.client.HTTPConnection, request: Request, path: str
@@ -201,6 +205,11 @@ def _read(
     lengths = set(answer.headers.get_all("Content-Length", ()))
     if len(lengths) > 1 or answer.headers.get("Content-Encoding", "identity") != "identity":
         raise ProtocolError(f"{what}: expected one Content-Length and no encoding, got {answer.headers}")
+    if answer.length is None and not answer.chunked:
+        # It ends with the connection: nobody can tell a whole one from one that was cut, even in its head.
+        raise _AgainError(ProtocolError(f"{what}: expected an answer that says its length, got none"))
+    if answer.length and not answer.peek(1):
+        raise CutError("nothing after the head")
     if answer.status == 200:
         return read(answer)
     body = read_all(answer, MAX_ERROR_BYTES)
