@@ -1,6 +1,8 @@
 """Errors as their readers get them: `application/problem+json`, every problem as data (RFC 9457)."""
 
+import logging
 import math
+import os
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
@@ -9,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
-from datagen.store.errors import CorruptError
+from datagen.store.errors import CorruptError, StoreError
 from schemas.errors import StrataError
 from schemas.problem import Problem
 from schemas.record import field_problems
@@ -17,6 +19,8 @@ from service.errors import TooManyError, UnauthorizedError, status_of
 from service.state import service_of
 from service.versioned import MovedError
 from service.wire.names import PROBLEM_TYPE
+
+_LOG = logging.getLogger("strata.service")
 
 
 class ProblemResponse(JSONResponse):
@@ -48,13 +52,34 @@ def of_error(request: Request, error: Exception) -> Response:
     """Answer an error of ours."""
     assert isinstance(error, StrataError)
     headers = {}
+    status, problems = status_of(type(error)), error.problems
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        request_id = getattr(request.state, "request_id", None)
+        _LOG.error("failed: %s", error, extra={"strata": {"request_id": request_id}})
+    if isinstance(error, StoreError):
+        problems = _from_the_root(service_of(request).settings.root, problems)
     if isinstance(error, CorruptError):
         service_of(request).metrics.checksum_failures.inc()
     if isinstance(error, TooManyError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = "Bearer"
-    return problem_response(request, status_of(type(error)), error.headline, error.problems, headers)
+    return problem_response(request, status, error.headline, problems, headers)
+
+
+def _from_the_root(root: str, problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Return the problems with paths from the root on: where it lies is for the log, not for who asks."""
+    heads = (f"{os.path.abspath(root)}/", f"{root.rstrip('/')}/")
+
+    def told(text: str) -> str:
+        for head in heads:
+            text = text.replace(head, "")
+        return text
+
+    return tuple(
+        problem.model_copy(update={"where": told(problem.where), "message": told(problem.message)})
+        for problem in problems
+    )
 
 
 def of_validation(request: Request, error: Exception) -> Response:
@@ -71,6 +96,11 @@ def of_http(request: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.NOT_FOUND:
         message = f"expected an address of this service, got {request.url.path[:200]!r}"
         problems = [Problem(where="path", kind="path", message=message, repair="/docs lists them")]
+    if error.status_code == HTTPStatus.BAD_REQUEST:
+        # What FastAPI says of a body that it cannot even parse; one that it can is 422 there as well.
+        message = "expected a JSON body in UTF-8, got one that cannot be read"
+        problem = Problem(where="body", kind="json", message=message, repair="see /docs for its form")
+        return problem_response(request, 422, "the request is malformed", [problem])
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         message = f"expected {(error.headers or {}).get('Allow', 'another')}, got {request.method[:20]}"
         problems = [Problem(where="method", kind="method", message=message)]

@@ -144,7 +144,7 @@ def test_who_is_not_known_is_refused(doors: Doors, route: Route, dataset: str) -
     said = {
         None: "expected a key, got none",
         doors.keys["admin"].written[:-1] + "g": "unknown",
-        "strata_" + "0" * 16 + "_" + "0" * 64: "unknown",
+        "strata_" + "a" * 16 + "_" + "b" * 64: "unknown",
         doors.keys["expired"].written: "expired at",
         doors.keys["revoked"].written: "revoked at",
     }
@@ -152,8 +152,9 @@ def test_who_is_not_known_is_refused(doors: Doors, route: Route, dataset: str) -
         response = doors.ask(route, key, dataset)
         assert response.status_code == 401, expected
         assert response.headers["www-authenticate"].startswith("Bearer")
-        (problem,) = problems_of(response)
-        assert expected in problem["message"]
+        if route.method != "HEAD":
+            (problem,) = problems_of(response)
+            assert expected in problem["message"]
         assert key is None or key.rsplit("_", 1)[1] not in response.text
 
 
@@ -173,6 +174,8 @@ def test_a_dataset_without_a_grant_is_refused_whether_or_not_it_is_there(doors: 
     for dataset in ("demo", "no-such"):
         response = doors.ask(route, key, dataset)
         assert response.status_code == 403
+        if route.method == "HEAD":
+            continue
         assert [problem["message"] for problem in problems_of(response)] == [
             f"expected a grant for '{dataset}', got other"
         ]
