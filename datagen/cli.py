@@ -18,6 +18,15 @@ from schemas.problem import Problem
 GROUP = "strata.commands"
 
 
+PACKAGE = "strata-hidden-states"
+ROOMS = ("schemas", "datagen", "service")
+"""Each room's extra has its name; `schemas` and the service's client need none."""
+
+
+class NotInstalledError(StrataError):
+    """The packages that a command needs are not installed: they come with an extra."""
+
+
 class UnknownCommandError(StrataError):
     """No installed room has a command of this name."""
 
@@ -30,7 +39,7 @@ def main() -> int:
         _print_help(commands)
         return 0
     if name == "--version":
-        print(importlib.metadata.version("strata-hidden-states"))  # noqa: T201
+        print(importlib.metadata.version(PACKAGE))  # noqa: T201
         return 0
     return guarded(lambda words: _found(name, commands)(words), arguments)
 
@@ -41,7 +50,18 @@ def _found(name: str, commands: Mapping[str, importlib.metadata.EntryPoint]) -> 
         message = f"expected one of {', '.join(sorted(commands))}, got {name!r}"
         problem = Problem(where="strata", kind="usage", message=message, repair="see `strata --help`")
         raise UnknownCommandError("no such command", [problem])
-    command: Command = commands[name].load()
+    entry = commands[name]
+    try:
+        command: Command = entry.load()
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not missing or missing in ROOMS:
+            raise
+        room = entry.module.partition(".")[0]
+        message = f"expected the packages of the extra {room!r}, got no {missing}"
+        repair = f"pip install '{PACKAGE}[{room}]'"
+        problem = Problem(where=f"strata {name}", kind="extra", message=message, repair=repair)
+        raise NotInstalledError("this command is not installed", [problem]) from error
     return command
 
 

@@ -1,6 +1,7 @@
 """The console command as its users meet it: exit codes, all problems at once, JSON and nothing else."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -55,6 +56,29 @@ def test_a_command_that_is_not_there_is_told_as_json_too(
     assert ("show" in problem["message"], told.err) == (True, "")
 
 
+@pytest.mark.parametrize(
+    ("command", "missing", "extra"),
+    [
+        ("run", "ray", "datagen"),
+        ("plan", "pydantic_settings", "datagen"),
+        ("show", "pyarrow", "datagen"),
+        ("serve", "fastapi", "service"),
+        ("serve", "uvicorn", "service"),
+    ],
+)
+def test_a_command_whose_packages_are_not_there_names_its_extra(
+    command: str, missing: str, extra: str
+) -> None:
+    """As where only the client is installed."""
+    code = f"import sys; sys.modules[{missing!r}] = None; from datagen.cli import main; sys.exit(main())"
+    words = [command, "--root", "data"]
+    told = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout) == (2, "")
+    repair = f"pip install 'strata-hidden-states[{extra}]'"
+    message = f"expected the packages of the extra '{extra}', got no {missing}"
+    assert told.stderr == f"strata: this command is not installed\n  strata {command}: {message} ({repair})\n"
+
+
 def test_an_error_is_words_on_standard_error_or_json_on_standard_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -99,7 +123,7 @@ def test_ctrl_c_is_130(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "told"),
     [
         (("show", "nowhere/data"), "no dataset 'data'"),
-        (("show", "nowhere/data@x"), "expected a number from 1, got 'x'"),
+        (("show", "nowhere/data@-x"), "expected a version's number from 1, or its name, got '-x'"),
         (("show", "ftp://host/data"), "expected a folder, file:///, s3://"),
         (("show",), "required: ROOT/DATASET[@VERSION]"),
         (("verify", "nowhere/data"), "no dataset 'data'"),
