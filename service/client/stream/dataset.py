@@ -70,8 +70,8 @@ class Stream(IterableDataset[Any]):
         for note in self.notes:
             logger.warning("%s", note)
 
-    def __iter__(self) -> Iterator[Batch | ConsumerBatch]:
-        """Yield batches from where the stream stands.
+    def __iter__(self) -> Iterator[Any]:
+        """Yield batches from where the stream stands: `Batch`, or `ConsumerBatch` in a consumer's format.
 
         Raises what fetching raises, where the batch would stand; iterating again tries the same one.
         """
