@@ -18,7 +18,7 @@ from service.openapi import document
 from service.request_log import RequestLog
 from service.request_size import RequestSize
 from service.responses import of_error, of_http, of_moved, of_validation
-from service.routes import datasets, health, locations, manage, order, samples, tensors, versions
+from service.routes import health, listing, locations, manage, order, samples, tensors, versions
 from service.settings import Settings
 from service.state import Service
 from service.versioned import MovedError
@@ -37,7 +37,7 @@ def create_app(settings: Settings, door: Door | None = None) -> FastAPI:
         metrics=metrics,
         gate=Gate(metrics),
     )
-    app.include_router(datasets.router)
+    app.include_router(listing.router)
     app.include_router(versions.router)
     app.include_router(samples.router)
     app.include_router(order.router)

@@ -5,8 +5,8 @@ A route takes `served: Version` after its `caller`: who may not ask learns nothi
 
 from typing import Annotated, NamedTuple
 
-from anyio.to_thread import run_sync
 from fastapi import Depends, Path, Request, Response
+from fastapi.concurrency import run_in_threadpool
 
 from datagen.store.snapshot import Snapshot
 from service.catalog import Catalog, number_in
@@ -58,7 +58,7 @@ async def version_of(
     number = number_in(version) or 0
     snapshot = service.catalog.open_snapshot(dataset, number)
     if snapshot is None:
-        number, snapshot = await run_sync(_opened, service.catalog, request, dataset, version)
+        number, snapshot = await run_in_threadpool(_opened, service.catalog, request, dataset, version)
     service.gate.check(
         snapshot.schema, request.headers.get(SCHEMA_HEADER), request.headers.get(WIRING_HEADER)
     )

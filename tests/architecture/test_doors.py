@@ -16,7 +16,18 @@ import pytest
 from tests.architecture.house import ROOMS, ROOT, Module, imported, modules, room_of
 
 DOORS: dict[str, tuple[str, ...]] = {
+    "anyio": ("service.routes.tensors",),
     "awscrt": ("datagen.store.checksum", "service.client.body", "service.client.direct"),
+    "fastapi": (
+        "service.app",
+        "service.auth",
+        "service.openapi",
+        "service.request_size",
+        "service.responses",
+        "service.routes",
+        "service.state",
+        "service.versioned",
+    ),
     "huggingface_hub": ("datagen.engines.model_files",),
     "jinja2": ("datagen.template.text",),
     "ml_dtypes": (
@@ -25,15 +36,30 @@ DOORS: dict[str, tuple[str, ...]] = {
         "datagen.store.bfloat16",
         "datagen.store.dtypes",
     ),
-    "numpy": ("datagen",),
+    "numpy": ("datagen", "service"),
     "obstore": ("datagen.store.bucket",),
     "pyarrow": ("datagen.prompts", "datagen.sizes", "datagen.store"),
-    "pydantic": ("datagen.config", "datagen.engines.settings", "datagen.prompts.settings", "schemas"),
-    "pydantic_settings": ("datagen.config",),
+    "prometheus_client": ("service.metrics",),
+    "pydantic": (
+        "datagen.config",
+        "datagen.engines.settings",
+        "datagen.prompts.settings",
+        "schemas",
+        "service",
+    ),
+    "pydantic_settings": ("datagen.config", "service.settings"),
     "ray": ("datagen.fleet", "datagen.worker"),
     "rich": ("datagen.commands", "datagen.progress", "datagen.printing"),
+    "starlette": (
+        "service.app",
+        "service.request_log",
+        "service.request_size",
+        "service.responses",
+        "service.streaming",
+    ),
     "torch": ("datagen.engines", "service.client.stream"),
     "transformers": ("datagen.engines", "datagen.template.text", "datagen.template.tokenizer"),
+    "uvicorn": ("service.commands.serve", "service.connection"),
     "zarr": ("datagen.store.bfloat16",),
 }
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}

@@ -26,6 +26,8 @@ BREACHES: dict[str, tuple[str, str]] = {
     "settings are read without a model stack": ("datagen/config.py", "transformers"),
     "torch only in the engines and in the client's stream": ("datagen/units.py", "torch"),
     "ray only in the fleet and its worker": ("datagen/driver.py", "ray"),
+    "what a request is answered with knows no server": ("service/catalog.py", "uvicorn"),
+    "fastapi only in the app and its routes": ("service/catalog.py", "fastapi"),
     "no import cycles between siblings": ("datagen/store/errors.py", "datagen.store.local"),
 }
 
