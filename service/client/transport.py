@@ -134,7 +134,6 @@ class Transport:
             connection, was_used = self.connections.take()
         except OSError as error:
             raise self._broken(what, error) from error
-        is_whole = False
         answer: http.client.HTTPResponse | None = None
         try:
             try:
@@ -144,15 +143,13 @@ class Transport:
                 if was_used:
                     raise _AgainError(self._unreachable(what, error), at_once=True) from error
                 raise
-            result = _read(answer, what, read)
-            is_whole = not answer.will_close
-            return result
+            return _read(answer, what, read)
         except (OSError, CutError, http.client.IncompleteRead) as error:
             raise self._broken(what, error) from error
         except http.client.HTTPException as error:
             raise ProtocolError(f"{what}: the answer is not HTTP: {type(error).__name__} {error}") from error
         finally:
-            if is_whole:
+            if answer is not None and answer.length == 0 and answer.isclosed() and not answer.will_close:
                 self.connections.put_back(connection)
             else:
                 connection.close()

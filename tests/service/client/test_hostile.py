@@ -1,4 +1,4 @@
-"""What the client makes of answers that are not right: an error with its name, and nothing of them is used."""
+"""What the client makes of answers that are not right: an error by its name, and nothing of them is used."""
 
 import json
 import socket
