@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from urllib.parse import quote
 
 from schemas.card import Card
@@ -21,11 +23,17 @@ from service.client.answers import (
     VersionAnswer,
     VersionsAnswer,
 )
+from service.client.asked import Asked, settle
 from service.client.errors import ProtocolError, RefusedError
+from service.client.options import Options
+from service.client.options import check as check_options
 from service.client.session import Direct, Mode, Session, Settings
 from service.client.transport import Patience, Request
 from service.client.version import Version
 from service.wire.names import SCHEMA_HEADER, VERSION_HEADER
+
+if TYPE_CHECKING:
+    from service.client.stream import Stream
 
 LATEST = "latest"
 
@@ -100,6 +108,21 @@ class Client:
             who = asked.title if asked is not None else "the request"
             raise RefusedError(f"{dataset}@{number} does not fit {who}", found, status=409)
         return Version(dataset, number, schema, asked, found, session=self.session)
+
+    def stream(
+        self, dataset: str, version: int | str = LATEST, *, wiring: Asked, **options: Unpack[Options]
+    ) -> "Stream":
+        """Return a torch `IterableDataset` of a version's batches, as a wiring's trainer takes them.
+
+        Raises `RefusedError` with every problem when the dataset does not have what the wiring takes, or the
+        wiring is a bare library name, and `StreamError` when the options do not go together or not with the
+        samples: before anything is fetched. Loads torch; nothing else of the client does.
+        """
+        check_options(options)
+        opened = self.version(dataset, version)
+        settled = settle(wiring, opened.schema)
+        stream = import_module("service.client.stream").Stream
+        return cast("Stream", stream(replace(opened, wiring=settled.wiring), settled, options))
 
     def check(self, question: Mapping[str, Any]) -> tuple[Problem, ...]:
         """Return what the service's checks find, as `POST /v1/check` is asked.
