@@ -121,7 +121,7 @@ def _ask(
     model: Path, speculative: dict[str, Any], prompts: list[list[int]], folder: Path, engine_process: bool
 ) -> Answer:
     question = folder / "question.json"
-    asked = {"model": str(model), "speculative": speculative, "prompts": prompts}
+    asked = {"model": str(model.resolve()), "speculative": speculative, "prompts": prompts}
     question.write_text(json.dumps(asked), encoding="utf-8")
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | {
         "PYTHONPATH": str(INSIDE),
