@@ -104,18 +104,20 @@ def _complete(made: dict[str, Any]) -> None:
         SCHEMA_HEADER: {"description": "the schema's fingerprint", "schema": {"type": "string"}},
     }
     for path, operations in made["paths"].items():
-        for operation in operations.values():
-            _refusals(path, operation)
+        for method, operation in operations.items():
+            _refusals(method, path, operation)
 
 
-def _refusals(path: str, operation: dict[str, Any]) -> None:
+def _refusals(method: str, path: str, operation: dict[str, Any]) -> None:
     responses = operation.setdefault("responses", {})
     public = not path.startswith("/v1/")
-    wanted = {503} if public else {401, 403, 422, 429, 500, 503}
+    wanted = {403, 503} if public else {401, 403, 422, 429, 500, 503}
     if "{" in path:
         wanted.add(404)
     if "requestBody" in operation:
-        wanted.add(413)
+        wanted |= {408, 413}
+    if method != "get" and "{version}" not in path:
+        wanted |= {409, 410}
     if "{version}" in path:
         wanted |= {409}
         _gated(operation, responses)

@@ -41,7 +41,7 @@ class OrderAnswer(BaseModel):
     order: list[OrderItem]
 
 
-@router.get("/order")
+@router.get("/order", responses={416: {}})
 def get_order(
     caller: Reader,
     served: Version,

@@ -61,7 +61,10 @@ async def get_tensors(
     tokens: Annotated[
         str | None, Query(description="a window of tokens; an end may be left out", examples=["128:512"])
     ] = None,
-    form: Annotated[TensorFormat | None, Query(alias="format")] = None,
+    form: Annotated[
+        TensorFormat | None,
+        Query(alias="format", description="`raw`: one tensor's bytes alone; else by Accept"),
+    ] = None,
 ) -> Response:
     """Fetch tensors and token columns of a sample, or of a window of its tokens."""
     service = service_of(request)
