@@ -195,6 +195,30 @@ def test_words_of_nonsense_are_problems(
     assert in_words(capsys, check.command, "--dataset", dataset, *words)[0] == code
 
 
+def test_any_two_of_the_three_are_checked_alone(tmp_path: Path, capsys: Capture, dataset: str) -> None:
+    target = tmp_path / "config.json"
+    target.write_text(json.dumps({"model_type": "kimi_k25", **TARGET_SHAPE}))
+    draft = draft_config(tmp_path)
+    given: dict[str, tuple[object, ...]] = {
+        "dataset": ("--dataset", dataset),
+        "trainer": ("--trainer", "speculators==0.9.0", "--trainer-ids=3,31,59"),
+        "server": ("--server", SGLANG, "--draft-config", draft),
+    }
+    for one, other in (("dataset", "trainer"), ("dataset", "server"), ("trainer", "server")):
+        more = () if "dataset" in (one, other) else ("--target-config", target)
+        code, said = told(capsys, check.command, *given[one], *given[other], *more)
+        assert (code, said["ok"]) == (0, True), said["problems"]
+    given["trainer"] = ("--trainer", "speculators==0.9.0", "--trainer-ids=2,30,58")
+    code, said = told(capsys, check.command, *given["trainer"], *given["dataset"])
+    missing = [problem["slot"] for problem in said["problems"] if problem["kind"] == "missing"]
+    assert (code, missing) == (1, [0, 1, 2])
+    words = (*given["trainer"], *given["server"])
+    assert told(capsys, check.command, *words)[0] == 2
+    code, said = told(capsys, check.command, *words, "--target-config", target)
+    slots = [problem["where"] for problem in said["problems"] if problem["where"].startswith("served fc")]
+    assert (code, slots) == (1, ["served fc", "served fc[0]", "served fc[1]", "served fc[2]"])
+
+
 def test_two_trainers_are_one_too_many(tmp_path: Path, capsys: Capture, dataset: str) -> None:
     words = ("--dataset", dataset, "--trainer", "speculators", "--trainer-wiring", wiring_file(tmp_path))
     code, said = told(capsys, check.command, *words)
