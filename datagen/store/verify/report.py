@@ -98,7 +98,7 @@ def verify(
         report.problems += stray_problems(dataset, records, set(named.rows))
     report.n_versions, report.n_parts, report.size_bytes = len(chosen), len(parts), meter.total_bytes
     if chosen:
-        report.problems += _size_problems(dataset, chosen[-1], named.newest)
+        report.problems += _size_problems(dataset, chosen[-1], named.newest or set())
         report.n_samples, report.n_tokens = chosen[-1].n_samples, chosen[-1].n_tokens
     meter.finish()
     return report
@@ -128,7 +128,7 @@ class _NamedParts:
         self.rows: dict[str, list[tuple[IndexTable, int]]] = defaultdict(list)
         self.fingerprints: dict[str, str] = {}
         self.sha256: dict[str, str] = {}
-        self.newest: set[str] = set()
+        self.newest: set[str] | None = None
         self._taken: set[str] = set()
 
     def take(self, record: VersionRecord, tables: dict[str, IndexTable]) -> Iterator[Problem]:
@@ -145,7 +145,7 @@ class _NamedParts:
                 self.fingerprints.setdefault(part.part_id, record.schema_fingerprint)
                 if part.part_id not in known:
                     self.rows[part.part_id].append((table, number))
-        if not self._taken:
+        if self.newest is None:
             self.newest = set(self.rows)
         self._taken |= set(tables)
 

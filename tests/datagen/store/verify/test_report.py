@@ -73,6 +73,12 @@ def test_a_clean_dataset_gives_nothing(root: Path) -> None:
         report_of(root, 9)
 
 
+def test_a_newest_version_without_samples_is_clean(root: Path) -> None:
+    dataset = Dataset.open(LocalDoor(root), "demo")
+    dataset.drop(dataset.snapshot().sample_ids)
+    assert report_of(root).problems == []
+
+
 FILES = [
     "versions/00000001.json",
     "versions/00000003.json",
