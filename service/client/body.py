@@ -34,6 +34,7 @@ class Asked:
     dataset: str
     number: int
     schema: Schema
+    fingerprint: str
     sample_ids: tuple[str, ...]
     names: tuple[str, ...]
     tokens: slice | None = None
@@ -104,7 +105,7 @@ def _of_version(answer: http.client.HTTPResponse, asked: Asked) -> None:
     expected = {
         DATASET_HEADER: asked.dataset,
         VERSION_HEADER: str(asked.number),
-        SCHEMA_HEADER: asked.schema.fingerprint,
+        SCHEMA_HEADER: asked.fingerprint,
     }
     wrong = [
         Problem(where=name, kind="version", message=f"expected {value}, got {answer.headers.get(name)}")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -135,8 +135,9 @@ class Version:
     def _path(self) -> str:
         return f"/v1/datasets/{quote(self.dataset, safe='')}/versions/{self.number}"
 
-    @property
+    @cached_property
     def _headers(self) -> dict[str, str]:
+        # A fingerprint is a hash of the whole schema: taken once, not with each request.
         return request_headers(self.schema, self.wiring)
 
     def _ask(self, path: str, query: dict[str, str] | None = None) -> bytes:
@@ -172,7 +173,10 @@ class Version:
             problems.append(Problem(where="request", kind="empty", message=message))
         if problems:
             raise SchemaError(f"{self.dataset}@{self.number} has no such thing", problems)
-        return Asked(self.dataset, self.number, self.schema, sample_ids, wanted, tokens, is_batch)
+        fingerprint = self._headers[SCHEMA_HEADER]
+        return Asked(
+            self.dataset, self.number, self.schema, fingerprint, sample_ids, wanted, tokens, is_batch
+        )
 
 
 def request_headers(schema: Schema, wiring: Wiring | None) -> dict[str, str]:
