@@ -1,11 +1,11 @@
 """`.../tensors` and `.../batch`: the bytes of samples, by name, as safetensors or as one raw tensor."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from datagen.store.errors import NotFoundError
 from datagen.store.index import Location
@@ -17,9 +17,11 @@ from service.asking import format_of, names_in, tokens_in
 from service.auth import Caller, requires
 from service.body import Body, Planner, Rows, n_bytes_of
 from service.byte_range import Asked, asked_for
-from service.errors import TooLargeError
+from service.errors import RangeError, TooLargeError
 from service.pieces import LOCAL_PIECE_BYTES, REMOTE_PIECE_BYTES, clipped, pieces
 from service.responses import problem_response
+from service.routes.parameters import MAX_INT, MAX_SEED
+from service.selection import Selection, in_epoch
 from service.state import Service, service_of
 from service.streaming import BodyResponse
 from service.versioned import PREFIX, Served, Version
@@ -37,15 +39,49 @@ _SENT: dict[int | str, dict[str, Any]] = {
 }
 
 
+class EpochPositions(BaseModel):
+    """Samples by where they stand in an epoch, as `.../order` says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    seed: int = Field(default=0, ge=0, le=MAX_SEED)
+    epoch: int = Field(default=0, ge=0, le=MAX_INT)
+    split: str | None = Field(default=None, max_length=128)
+    min_tokens: int = Field(default=0, ge=0, le=MAX_INT)
+    min_trained: int = Field(default=0, ge=0, le=MAX_INT)
+    positions: list[Annotated[int, Field(ge=0, le=MAX_INT)]] = Field(min_length=1)
+
+
 class BatchRequest(BaseModel):
-    """Which samples are asked for, in the order of the answer; without names all tensors and columns."""
+    """Which samples are asked for, in the order of the answer: by `ids`, or by positions of an `order`.
+
+    Without names all tensors and token columns.
+    """
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"ids": ["0" * 64], "names": ["final", "input_ids"]}]}
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"ids": ["0" * 64], "names": ["final", "input_ids"]},
+                {"order": {"seed": 0, "epoch": 0, "positions": [0, 1, 2]}},
+            ]
+        },
     )
 
-    ids: list[Annotated[str, Field(pattern=ID_PATTERN)]] = Field(min_length=1)
+    ids: list[Annotated[str, Field(pattern=ID_PATTERN)]] | None = Field(default=None, min_length=1)
+    order: EpochPositions | None = None
     names: list[str] | None = Field(default=None, min_length=1)
+
+    @property
+    def n_samples(self) -> int:
+        """How many samples are asked for."""
+        return len(self.ids or ()) + len(self.order.positions if self.order else ())
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.ids is None) == (self.order is None):
+            raise ValueError("expected either ids or an order, got both or neither")
+        return self
 
 
 @router.get("/samples/{sample_id}/tensors", response_class=Response, responses=_SENT)
@@ -89,7 +125,10 @@ async def get_tensors(
 @router.post(
     "/batch",
     response_class=Response,
-    responses={200: {"description": "the samples end to end", "content": {SAFETENSORS_TYPE: _BINARY}}},
+    responses={
+        200: {"description": "the samples end to end", "content": {SAFETENSORS_TYPE: _BINARY}},
+        416: {"description": "the epoch has no such position", **_PROBLEM},
+    },
 )
 async def post_batch(
     request: Request, caller: Annotated[Caller, requires("read")], served: Version, asked: BatchRequest
@@ -97,14 +136,14 @@ async def post_batch(
     """Fetch several whole samples: each tensor end to end, with `offsets` and `sample_ids` beside it."""
     service = service_of(request)
     most = service.settings.max_batch_samples
-    if len(asked.ids) > most:
-        message = f"expected at most {most} samples, got {len(asked.ids)}"
+    if asked.n_samples > most:
+        message = f"expected at most {most} samples, got {asked.n_samples}"
         problem = Problem(where="ids", kind="limit", message=message, repair="ask in several requests")
         raise TooLargeError("too many samples at once", [problem])
 
     def plan() -> Body:
         names = names_in(served.snapshot.schema, asked.names)
-        locations = _located(served.snapshot, asked.ids)
+        locations = _located(served.snapshot, asked)
         n_tokens = sum(location.n_tokens for location in locations)
         service.limits.check_response(n_bytes_of(served.snapshot, names, n_tokens))
         return Planner(served.snapshot, _metadata(served)).batch(locations, names)
@@ -141,7 +180,7 @@ def _answer(
         size,
         {**told, **body.headers, "content-type": body.media_type},
         service.limits,
-        piece_bytes + BLOCK_ROWS * max(spec.row_bytes for spec in schema.tensors),
+        max(piece_bytes, piece_bytes // 2 + BLOCK_ROWS * max(spec.row_bytes for spec in schema.tensors)),
         status_code=asked.status,
         is_head=is_head,
     )
@@ -155,11 +194,16 @@ def _metadata(served: Served) -> dict[str, str]:
     }
 
 
-def _located(snapshot: Snapshot, sample_ids: list[str]) -> list[Location]:
-    """Return where samples lie; raises `NotFoundError` that names every one that is not there."""
+def _located(snapshot: Snapshot, asked: BatchRequest) -> list[Location]:
+    """Return where the samples of a batch lie, in its order.
+
+    Raises `NotFoundError` that names every id, and `RangeError` every position, that is not there.
+    """
+    if asked.order is not None:
+        return _standing(snapshot, asked.order)
     found: list[Location] = []
     problems: list[Problem] = []
-    for sample_id in sample_ids:
+    for sample_id in asked.ids or ():
         try:
             found.append(snapshot.location(sample_id))
         except NotFoundError as error:
@@ -167,3 +211,21 @@ def _located(snapshot: Snapshot, sample_ids: list[str]) -> list[Location]:
     if problems:
         raise NotFoundError("no such samples", problems)
     return found
+
+
+def _standing(snapshot: Snapshot, asked: EpochPositions) -> list[Location]:
+    selection = Selection(asked.split, asked.min_tokens, asked.min_trained)
+    order = in_epoch(snapshot, selection, asked.seed, asked.epoch)
+    problems = [
+        Problem(
+            where="order.positions",
+            kind="position",
+            message=f"expected a position below {len(order)}, got {position}",
+            repair="go on with the next epoch",
+        )
+        for position in asked.positions
+        if position >= len(order)
+    ]
+    if problems:
+        raise RangeError("the epoch has no such positions", problems)
+    return [snapshot.index.at(int(order[position])) for position in asked.positions]
