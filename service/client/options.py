@@ -1,6 +1,7 @@
 """What a stream may be told, said once: for the client, which knows no torch, and for the stream itself."""
 
-from typing import Literal, Required, TypedDict, get_args
+from collections.abc import Iterator
+from typing import Literal, Required, TypedDict, cast, get_args
 
 from schemas.problem import Problem
 from service.client.errors import StreamError
@@ -72,22 +73,45 @@ def share_of(options: Options) -> Share:
 
 def check(options: Options) -> None:
     """Raise `StreamError` with everything that is wrong with the options by themselves."""
-    problems = [*budget_of(options).problems(), *share_of(options).problems()]
-    unknown = sorted(options.keys() - Options.__annotations__.keys())
-    if unknown:
-        message = f"expected only {', '.join(Options.__annotations__)}, got {', '.join(unknown)}"
-        problems.append(Problem(where=unknown[0], kind="unknown", message=message))
+    problems = list(_mistyped(options))
+    named = {problem.where for problem in problems}
+    typed = cast(Options, {name: value for name, value in options.items() if name not in named})
+    found = [*budget_of(typed).problems(), *share_of(typed).problems(), *_out_of_range(typed)]
+    problems += [problem for problem in found if problem.where not in named]
+    if problems:
+        raise StreamError("the options of the stream do not go together", problems)
+
+
+def _out_of_range(options: Options) -> Iterator[Problem]:
     choices = {"layout": get_args(Layout), "format": get_args(Format)}
     for where, known in choices.items():
         value = options.get(where, known[0])
         if value not in known:
             message = f"expected one of {', '.join(known)}, got {value!r}"
-            problems.append(Problem(where=where, kind="choice", message=message))
-    epochs = options.get("epochs")
-    least = {"prefetch": (options.get("prefetch", 2), 0), "epochs": (1 if epochs is None else epochs, 1)}
-    for where, (number, smallest) in least.items():
-        if number < smallest:
+            yield Problem(where=where, kind="choice", message=message)
+    for where, smallest in {"prefetch": 0, "epochs": 1, "min_tokens": 0, "min_trained": 0}.items():
+        number = options.get(where)
+        if isinstance(number, int) and number < smallest:
             message = f"expected at least {smallest}, got {number}"
-            problems.append(Problem(where=where, kind="range", message=message))
-    if problems:
-        raise StreamError("the options of the stream do not go together", problems)
+            yield Problem(where=where, kind="range", message=message)
+
+
+OR_NONE = ("tokens_per_batch", "samples_per_batch", "epochs")
+WHOLE = (*OR_NONE, "seed", "min_tokens", "min_trained", "rank", "world_size", "prefetch")
+
+
+def _mistyped(options: Options) -> Iterator[Problem]:
+    """Yield options that are not known, missing, or no whole number where one is expected."""
+    given = dict(options)
+    for where in sorted(given.keys() - Options.__annotations__.keys()):
+        message = f"expected one of {', '.join(Options.__annotations__)}, got {where!r}"
+        yield Problem(where=where, kind="unknown", message=message)
+    if "seed" not in given:
+        message = "expected a whole number, got none: the order hangs on it"
+        yield Problem(where="seed", kind="missing", message=message)
+    for where in WHOLE:
+        value = given.get(where)
+        is_left_out = where not in given or (value is None and where in OR_NONE)
+        if not is_left_out and type(value) is not int:
+            message = f"expected a whole number, got {value!r}"
+            yield Problem(where=where, kind="type", message=message)

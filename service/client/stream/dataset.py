@@ -53,13 +53,13 @@ class Stream(IterableDataset[Any]):
         """The whole wiring, nothing left to defaults."""
         self._source = source
         self._options = options
-        budget = budget_of(options)
         self._form = _form(settled, options)
+        _check_pinned(options)
         selection = selection_of(options)
         table = source.order_table(
             split=selection.split, min_tokens=selection.min_tokens, min_trained=selection.min_trained
         )
-        self._plan = Plan(table, options["seed"], budget)
+        self._plan = Plan(table, options["seed"], budget_of(options))
         self._identity = identity_of(
             source.dataset, source.number, source.schema.fingerprint, selection, self._plan, self.wiring
         )
@@ -114,7 +114,10 @@ class Stream(IterableDataset[Any]):
         self._at = read_state(state, self._identity)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch."""
+        """Go to the beginning of an epoch; raises `StreamError` for what is none."""
+        if type(epoch) is not int or epoch < 0:
+            message = f"expected a whole number from 0 on, got {epoch!r}"
+            raise StreamError("no such epoch", [Problem(where="epoch", kind="range", message=message)])
         self._at = Position(epoch, 0)
 
     def n_packs(self, epoch: int) -> int:
@@ -171,6 +174,15 @@ def _form(settled: Settled, options: Options) -> Form | None:
     if options.get("format", "named") == "named":
         return None
     return form_of(settled.wiring, budget_of(options), options.get("layout"))
+
+
+def _check_pinned(options: Options) -> None:
+    if options.get("pin_memory") and not torch.cuda.is_available():
+        message = "expected CUDA for pinned memory, got a machine or a build of torch without it"
+        repair = "leave pin_memory out: batches are pinned where they can be"
+        raise StreamError(
+            "no pinned memory", [Problem(where="pin_memory", kind="cuda", message=message, repair=repair)]
+        )
 
 
 def _notes(plan: Plan) -> list[Problem]:

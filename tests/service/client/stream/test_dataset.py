@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from service.client.errors import RefusedError, StateError, StreamError
 from service.client.plan import Budget, Plan
-from service.client.stream import Batch, Stream
+from service.client.stream import Batch, Stream, open_stream
 from tests.builders import tiny_schema
 from tests.service.client.memory_source import source_of
 from tests.service.client.stream.asking import FC, WIRING, stream_of
@@ -149,6 +149,8 @@ def test_an_epoch_can_be_gone_to() -> None:
     stream = stream_of(SOURCE, epochs=3)
     stream.set_epoch(2)
     assert {batch.epoch for batch in stream} == {2}
+    with pytest.raises(StreamError, match="expected a whole number from 0 on, got -1"):
+        stream.set_epoch(-1)
 
 
 def test_without_an_end_it_goes_on() -> None:
@@ -238,11 +240,34 @@ def test_a_wiring_that_the_dataset_does_not_satisfy_raises_before_anything_is_fe
 def test_options_that_do_not_go_together_are_all_named() -> None:
     with pytest.raises(StreamError) as refused:
         stream_of(
-            SOURCE, tokens_per_batch=0, world_size=2, prefetch=-1, layout="x", format="y", epochs=0, pretech=1
+            SOURCE,
+            tokens_per_batch=0,
+            world_size=2,
+            prefetch=-1,
+            layout="x",
+            format="y",
+            epochs="1",
+            pretech=1,
         )
     assert {problem.where for problem in refused.value.problems} == {
         "tokens_per_batch", "tail", "prefetch", "layout", "format", "epochs", "pretech",
     }  # fmt: skip
+
+
+def test_options_of_another_type_are_all_named() -> None:
+    with pytest.raises(StreamError) as refused:
+        stream_of(SOURCE, seed="7", tokens_per_batch="16", world_size=2.0, rank=None, epochs=True)
+    assert {problem.where for problem in refused.value.problems} == {
+        "seed", "tokens_per_batch", "rank", "world_size", "epochs",
+    }  # fmt: skip
+    with pytest.raises(StreamError, match="seed: expected a whole number, got none"):
+        open_stream(SOURCE, WIRING, tokens_per_batch=16)  # type: ignore[call-arg]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_pinned_memory_is_refused_where_there_is_none() -> None:
+    with pytest.raises(StreamError, match="leave pin_memory out"):
+        stream_of(SOURCE, pin_memory=True)
 
 
 def test_what_is_cut_is_said(caplog: pytest.LogCaptureFixture) -> None:
