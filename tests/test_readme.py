@@ -13,9 +13,11 @@ the assets must be commands that were run here.
 import doctest
 import os
 import re
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 ASSETS = (Path("data/models/smollm2-135m-instruct"), Path("data/prompts/sharegpt.jsonl"))
 CHEAPER = {"STRATA_PROMPTS__LIMIT": "12", "STRATA_WORKERS__COUNT": "1", "OMP_NUM_THREADS": "2"}
 RUN = ".venv/bin/strata run --config deploy/runs/demo.toml"
+SERVE = ".venv/bin/strata serve --root data"
 SHOW = ".venv/bin/strata show data/demo"
 NORM_TOLERANCE = 0.02
 """Relative, of the first token's norms: that token is the same in every sample, so few samples do."""
@@ -84,6 +87,23 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / link).parent.mkdir(parents=True, exist_ok=True)
         (folder / link).symlink_to(target)
     return folder
+
+
+@pytest.fixture(scope="module")
+def service(checkout: Path, results: Mapping[str, Ran]) -> Iterator[str]:
+    """Serve what was made, as the README says to, and give the port in the place of 8350."""
+    assert results[RUN].exit_code == 0
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = str(listening.getsockname()[1])
+    command = [*SERVE.split(), "--port", port]
+    with subprocess.Popen(command, cwd=checkout, env=environment(), stdout=subprocess.DEVNULL) as process:
+        try:
+            while ran(["curl", "-sf", f"http://127.0.0.1:{port}/healthz"], checkout).exit_code:
+                assert process.poll() is None, "the service did not start"
+                time.sleep(0.1)
+            yield port
+        finally:
+            process.terminate()
 
 
 @pytest.fixture(scope="module")
@@ -154,13 +174,13 @@ def test_run_again_it_finds_nothing_to_do(checkout: Path, results: Mapping[str, 
 
 
 @pytest.mark.slow
-def test_its_python_prints_what_its_comments_say(checkout: Path, results: Mapping[str, Ran]) -> None:
+def test_its_python_prints_what_its_comments_say(checkout: Path, service: str) -> None:
     """A comment behind a `print` is what that prints, `...` standing for anything."""
-    assert results[RUN].exit_code == 0
+    assert SERVE in README
     for block in blocks("python"):
         printing = [line for line in block.splitlines() if line.startswith("print(")]
         assert printing
-        result = ran([sys.executable, "-W", "error", "-c", block], checkout)
+        result = ran([sys.executable, "-W", "error", "-c", block.replace(":8350", f":{service}")], checkout)
         assert result.exit_code == 0, result.err
         printed = result.out.splitlines()
         assert len(printed) == len(printing)

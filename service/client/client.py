@@ -8,13 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from urllib.parse import quote
 
-from schemas.card import Card
 from schemas.errors import RecordError
 from schemas.problem import Problem
 from schemas.record import canonical_json
-from schemas.request import request_problems
 from schemas.schema import Schema
-from schemas.wiring import Wiring
 from service.client.answers import (
     AnswerT,
     CheckAnswer,
@@ -24,7 +21,7 @@ from service.client.answers import (
     VersionsAnswer,
 )
 from service.client.asked import Asked, settle
-from service.client.errors import ProtocolError, RefusedError
+from service.client.errors import ProtocolError
 from service.client.options import Options
 from service.client.options import check as check_options
 from service.client.session import Direct, Mode, Session, Settings
@@ -92,22 +89,17 @@ class Client:
         """Return a version's schema."""
         return self._schema(dataset, version)[0]
 
-    def version(
-        self, dataset: str, version: int | str = LATEST, *, wiring: Wiring | Card | None = None
-    ) -> Version:
+    def version(self, dataset: str, version: int | str = LATEST, *, wiring: Asked | None = None) -> Version:
         """Return a version to fetch from, by number, name or `latest`, which is resolved here once.
 
         Raises `NotFoundError` when there is none, and `RefusedError` with every problem when its schema does
-        not have what `wiring` takes, or when its target is not the card's.
+        not have what `wiring` takes, when its target is not the card's, or for a bare library name.
         """
         schema, number = self._schema(dataset, version)
-        card = wiring if isinstance(wiring, Card) else None
-        asked = wiring.wiring if isinstance(wiring, Card) else wiring
-        found = request_problems(schema, wiring=asked, card=card)
-        if any(problem.severity == "error" for problem in found):
-            who = asked.title if asked is not None else "the request"
-            raise RefusedError(f"{dataset}@{number} does not fit {who}", found, status=409)
-        return Version(dataset, number, schema, asked, found, session=self.session)
+        if wiring is None:
+            return Version(dataset, number, schema, None, session=self.session)
+        settled = settle(wiring, schema)
+        return Version(dataset, number, schema, settled.wiring, settled.notes, session=self.session)
 
     def stream(
         self, dataset: str, version: int | str = LATEST, *, wiring: Asked, **options: Unpack[Options]

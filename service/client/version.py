@@ -41,8 +41,9 @@ class Version:
     """Version `number` of `dataset`, under `schema`; every request says the fingerprint and the wiring.
 
     With a wiring `names` left out are the wiring's tensors and the token columns, else everything there is.
-    Safe for threads, for forked children, and to be pickled. `notes` are the legitimate differences between
-    the dataset and the wiring that a person should know of.
+    Rows are as they are stored, unshifted, also for a wiring whose trainer leaves the shift to who hands it
+    samples: `Client.stream` moves tokens, this does not. `notes` are what a person should know of dataset and
+    wiring. Safe for threads, for forked children, and to be pickled.
     """
 
     dataset: str
