@@ -36,12 +36,13 @@ LATEST = "latest"
 
 
 class Client:
-    """A service at `url`, asked with an API key.
+    """A service at `url`, asked with an API key, without a proxy between.
 
-    `timeout` and `connect_timeout` are seconds without a byte, and until connected. What may be asked again
-    is, up to `retries` times with growing pauses. `direct` says whether files are read where they lie, and
-    `check` whether every checksum is compared. Safe for threads, for forked children (each opens its own
-    connections) and to be pickled. Raises `ValueError` for a URL or a key that is none.
+    `timeout` and `connect_timeout` are seconds without a byte, and until connected. What may go well next
+    time is asked again, up to `retries` times with growing pauses, about 12 s in all: a restart is waited
+    for. `direct` says whether files are read where they lie, and `check` whether every checksum is compared.
+    Safe for threads, for forked children (each opens its own connections) and to be pickled. Raises
+    `ValueError` for a URL or a key that is none.
 
         client = Client("http://127.0.0.1:8350")
         version = client.version("demo", wiring=wiring)
@@ -56,7 +57,7 @@ class Client:
         *,
         timeout: float = 30.0,
         connect_timeout: float = 5.0,
-        retries: int = 4,
+        retries: int = 6,
         direct: Direct = "auto",
         check: bool = True,
     ) -> None:

@@ -58,8 +58,8 @@ class Patience:
     bounds what a service may ask for by `Retry-After`.
     """
 
-    retries: int = 4
-    first_pause: float = 0.1
+    retries: int = 6
+    first_pause: float = 0.25
     longest_pause: float = 30.0
 
     def pause(self, attempt: int) -> float:

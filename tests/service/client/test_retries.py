@@ -122,7 +122,7 @@ def test_retry_after_beyond_patience_is_told_at_once() -> None:
 @pytest.mark.parametrize("attempt", range(12))
 def test_pauses_grow_and_end(attempt: int) -> None:
     patience = Patience()
-    longest = min(30.0, 0.1 * 2**attempt)
+    longest = min(30.0, 0.25 * 2**attempt)
     assert all(longest / 2 <= patience.pause(attempt) <= longest for _ in range(20))
 
 
