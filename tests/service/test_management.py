@@ -119,6 +119,12 @@ def test_what_is_gone_already_is_counted_and_what_never_was_is_refused(
     assert (found.n_dropped, found.n_gone_before) == (1, len(gone))
 
 
+def test_what_a_rollback_left_out_is_gone_already(dataset: Dataset) -> None:
+    management.rollback(dataset, RollbackChange(version="1"))
+    found = management.drop(dataset, DropChange(conversation_ids=("talk-4",)))
+    assert (found.changed, found.n_gone_before) == (False, 1)
+
+
 def test_many_unknown_ids_are_told_in_few_lines(dataset: Dataset) -> None:
     many = tuple(f"{number:064x}" for number in range(1000))
     with pytest.raises(NotFoundError) as caught:
