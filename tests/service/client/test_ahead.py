@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.client.ahead import ahead
+from service.client.ahead import MAX_THREADS, ahead
 
 
 def ours() -> list[threading.Thread]:
@@ -79,3 +79,20 @@ def test_work_runs_ahead_of_who_consumes() -> None:
     next(results)
     for _ in range(3):
         assert made.acquire(timeout=10), "expected the next two to be made while the first is consumed"
+
+
+def test_what_was_not_begun_when_the_iterator_is_dropped_is_never_done() -> None:
+    go_on, begun = threading.Event(), []
+
+    def work(job: int) -> int:
+        begun.append(job)
+        if job:
+            go_on.wait(10)
+        return job
+
+    results = ahead(range(1000), work, 3 * MAX_THREADS)
+    next(results)
+    del results
+    go_on.set()
+    assert gone()
+    assert len(begun) <= 1 + MAX_THREADS

@@ -1,5 +1,6 @@
 """What a batch holds is what was stored, bit for bit, in both layouts and all dtypes."""
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from schemas.schema import DType
+from service.client.errors import ProtocolError
+from service.client.rows import Out, Rows
 from service.client.stream import Batch
 from tests.builders import tiny_schema
 from tests.service.client.memory_source import MemorySource, source_of
@@ -89,6 +92,22 @@ def test_a_batch_that_is_kept_is_not_overwritten_by_later_ones() -> None:
     for batch in batches:
         for at, (first, end) in enumerate(pairwise(batch.offsets.tolist())):
             check_sample(source, batch, at, (slice(first, end),))
+
+
+class Mixed(MemorySource):
+    """Hands out a batch's samples in another order than they were asked for."""
+
+    def batch(
+        self, sample_ids: Sequence[str], names: Sequence[str] | None = None, *, out: Out = None
+    ) -> Rows:
+        return super().batch(sample_ids[::-1], names, out=out)
+
+
+def test_other_samples_than_were_asked_for_are_refused() -> None:
+    source = source_of([3, 4])
+    mixed = Mixed(source.schema, source.samples)
+    with pytest.raises(ProtocolError, match="other samples than were asked for"):
+        next(iter(stream_of(mixed)))
 
 
 def test_a_cut_sample_is_its_first_tokens() -> None:
