@@ -13,6 +13,7 @@ from datagen.store.dataset import Dataset, Snapshot
 from datagen.store.errors import NotFoundError
 from datagen.store.gc import Garbage, condemn, sweep
 from datagen.store.index import Index
+from datagen.store.index_table import ID_BYTES
 from datagen.store.rewrite import Assign, Drop, Rollback
 from datagen.store.splits import assign
 from schemas.problem import Problem
@@ -175,37 +176,53 @@ def _chosen(dataset: Dataset, index: Index, asked: DropChange) -> tuple[list[str
         short = np.flatnonzero(index.lengths < asked.shorter_than)
         return [index.sample_ids[int(position)] for position in short], 0
     if asked.sample_ids is not None:
-        wanted = dict.fromkeys(asked.sample_ids)
-        missing = [sample_id for sample_id in wanted if sample_id not in index]
-        _refuse_unknown(dataset, missing, "sample", lambda old: old.__contains__)
-        return [sample_id for sample_id in wanted if sample_id in index], len(missing)
+        wanted = list(dict.fromkeys(asked.sample_ids))
+        held = _samples_in(index, wanted)
+        missing = sorted(set(wanted) - held)
+        _refuse_unknown(dataset, missing, "sample", _samples_in)
+        return sorted(held), len(missing)
     asked_for = set(asked.conversation_ids or ())
     column = _conversations(index)
     missing = sorted(asked_for - set(column))
-    _refuse_unknown(dataset, missing, "conversation", lambda old: set(_conversations(old)).__contains__)
+    _refuse_unknown(dataset, missing, "conversation", _conversations_in)
     found = [index.sample_ids[at] for at, conversation in enumerate(column) if conversation in asked_for]
     return found, len(missing)
 
 
 def _refuse_unknown(
-    dataset: Dataset, missing: list[str], kind: str, holds: Callable[[Index], Callable[[str], bool]]
+    dataset: Dataset, missing: list[str], kind: str, held: Callable[[Index, list[str]], set[str]]
 ) -> None:
     """Raise `NotFoundError` for what no version had: what one had and the newest has not is gone already."""
-    unknown = dict.fromkeys(missing)
+    unknown = missing
     for number in range(dataset.log.newest(), 1, -1):
         if not unknown:
             return
         # Samples leave by these two only, so the version before such a one is where they last were.
         if dataset.version(number).operation in ("drop", "rollback"):
-            held = holds(Index(dataset.tables.index(dataset.version(number - 1))))
-            unknown = {one: None for one in unknown if not held(one)}
+            before = Index(dataset.tables.index(dataset.version(number - 1)))
+            unknown = sorted(set(unknown) - held(before, unknown))
     if unknown:
         message = f"expected a {kind} of the dataset, got one that no version has"
-        problems = [Problem(where=one, kind=kind, message=message) for one in list(unknown)[:MAX_TOLD]]
+        problems = [Problem(where=one, kind=kind, message=message) for one in unknown[:MAX_TOLD]]
         if len(unknown) > MAX_TOLD:
             more = f"expected {kind}s of the dataset, got {len(unknown) - MAX_TOLD} more that no version has"
             problems.append(Problem(where=f"{kind}s", kind=kind, message=more))
         raise NotFoundError("nothing is dropped", problems)
+
+
+def _samples_in(index: Index, wanted: list[str]) -> set[str]:
+    """Return which of sample ids an index has."""
+    if not wanted:
+        return set()
+    ids = np.frombuffer(bytes.fromhex("".join(wanted)), f"S{ID_BYTES}")
+    held = np.zeros(len(ids), np.bool_)
+    for table in index.tables:
+        held |= table.holds(ids)
+    return {wanted[int(at)] for at in np.flatnonzero(held)}
+
+
+def _conversations_in(index: Index, wanted: list[str]) -> set[str]:
+    return set(_conversations(index)) & set(wanted)
 
 
 def _conversations(index: Index) -> list[str]:
