@@ -84,6 +84,27 @@ def read_state(state: object, identity: Mapping[str, Any]) -> Position:
     return Position(*at)
 
 
+def read_turn(state: Mapping[str, Any], here: Mapping[str, Any]) -> int:
+    """Return a worker's turn from its state; raises `StateError` when `here` is not that worker."""
+    problems = [
+        Problem(
+            where=f"state.{name}",
+            kind="worker",
+            message=f"expected {state.get(name)} (whose state it is), got {here.get(name, 'no worker')}",
+            repair="go on from the `state` of the last batch that was trained on: it is that of all workers",
+        )
+        for name in ("worker", "rank")
+        if state.get(name) != here.get(name)
+    ]
+    turn = state.get("turn")
+    if type(turn) is not int or turn < 0:
+        message = f"expected a whole number from 0 on, got {turn!r}"
+        problems.append(Problem(where="state.turn", kind="range", message=message))
+    if problems or not isinstance(turn, int):
+        raise StateError("the state is of another worker", problems)
+    return turn
+
+
 def _digest(plan: Plan) -> str:
     """Return the sha256 of the samples' ids and lengths, 32 hexadecimal digits of it."""
     digest = hashlib.sha256(plan.sample_ids.tobytes())

@@ -19,7 +19,7 @@ from service.client.asked import Asked, Settled, settle
 from service.client.errors import StreamError
 from service.client.options import Options, budget_of, check, selection_of, share_of
 from service.client.plan import Pack, Plan
-from service.client.resume import identity_of, read_state, state_of
+from service.client.resume import identity_of, read_state, read_turn, state_of
 from service.client.source import Source
 from service.client.stream.batch import Batch, ConsumerBatch, Place, named
 from service.client.stream.fetched import fetch
@@ -64,6 +64,8 @@ class Stream(IterableDataset[Any]):
             source.dataset, source.number, source.schema.fingerprint, selection, self._plan, self.wiring
         )
         self._at = Position()
+        self._turn: int | None = None
+        """In a worker that gave batches already: how many of the others' come before its next."""
         self._begun_in_worker = False
         self.notes = (*settled.notes, *_notes(self._plan))
         """What a person should know: what was assumed, and samples that are cut or left out."""
@@ -88,30 +90,29 @@ class Stream(IterableDataset[Any]):
         jobs = ((step, self._plan.pack(step.epoch, step.pack)) for step in turns)
         for (step, _), batch in ahead(jobs, made, self._options.get("prefetch", 2)):
             self._at = step.after
+            if worker is not ALONE:
+                self._turn = worker.of - 1
             yield batch
             del batch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that was handed out, as JSON values.
 
-        Raises `StreamError` in a DataLoader worker, which knows only of its own batches.
+        In a DataLoader worker it is that worker's own: `StatefulDataLoader` collects them, and gives each
+        back to the same worker of as many, in the same rank of as many.
         """
-        if get_worker_info() is not None:
-            message = "expected the state of the whole stream, got one of several workers"
-            repair = "keep the `state` of the last batch that was trained on"
-            raise StreamError(
-                "a worker has no state",
-                [Problem(where="state_dict", kind="worker", message=message, repair=repair)],
-            )
-        return state_of(self._identity, self._at)
+        return state_of(self._identity, self._at) | self._as_worker()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: of `state_dict`, or of any rank's batch.
 
-        Raises `StateError` with every difference when it is the state of other samples, another order, or
-        another wiring.
+        Raises `StateError` with every difference when it is the state of other samples, another order or
+        another wiring, or that of another worker.
         """
-        self._at = read_state(state, self._identity)
+        at, turn = read_state(state, self._identity), None
+        if "worker" in state:
+            turn = read_turn(state, self._as_worker())
+        self._at, self._turn = at, turn
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch; raises `StreamError` for what is none."""
@@ -161,7 +162,19 @@ class Stream(IterableDataset[Any]):
                 [Problem(where="persistent_workers", kind="worker", message=message, repair=repair)],
             )
         self._begun_in_worker = True
-        return Worker(info.id, info.num_workers)
+        return Worker(info.id if self._turn is None else self._turn, info.num_workers)
+
+    def _as_worker(self) -> dict[str, Any]:
+        """Return what a worker's state says beside the position; nothing in a process that is no worker."""
+        info = get_worker_info()
+        if info is None:
+            return {}
+        share = share_of(self._options)
+        return {
+            "worker": [info.id, info.num_workers],
+            "rank": [share.rank, share.world_size, share.tail],
+            "turn": info.id if self._turn is None else self._turn,
+        }
 
     def _memory(self, *, in_worker: bool) -> Memory:
         asked = self._options.get("pin_memory")

@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,6 +130,46 @@ def test_a_loader_goes_on_from_a_batchs_state_with_other_workers(before: int, af
     stream.load_state_dict(first[-1].state)
     rest = list(loader(stream, after))
     assert all(same(one, other) for one, other in zip(whole, [*first, *rest], strict=True))
+
+
+def as_worker(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
+    info = SimpleNamespace(id=number, num_workers=of)
+    monkeypatch.setattr("service.client.stream.dataset.get_worker_info", lambda: info)
+
+
+def test_each_worker_goes_on_from_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `StatefulDataLoader` resumes: in the middle of a round of turns."""
+    whole = [batch.sample_ids for batch in stream_of(SOURCE, epochs=2)]
+    for number, n_given in enumerate((2, 1, 0)):
+        as_worker(monkeypatch, number, 3)
+        stream = stream_of(SOURCE, epochs=2)
+        first = [batch.sample_ids for batch in islice(stream, n_given)]
+        state = stream.state_dict()
+        other = stream_of(SOURCE, epochs=2)
+        other.load_state_dict(state)
+        assert other.state_dict() == state
+        assert first + [batch.sample_ids for batch in other] == whole[number::3]
+        as_worker(monkeypatch, number, 4)
+        with pytest.raises(StateError, match=r"state\.worker: expected .*, 3"):
+            stream_of(SOURCE, epochs=2).load_state_dict(state)
+        monkeypatch.undo()
+        with pytest.raises(StateError, match="got no worker"):
+            stream_of(SOURCE, epochs=2).load_state_dict(state)
+
+
+def test_a_worker_of_another_rank_is_another_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_worker(monkeypatch, 0, 2)
+    state = stream_of(SOURCE, world_size=2, tail="pad").state_dict()
+    with pytest.raises(StateError, match=r"state\.rank"):
+        stream_of(SOURCE, world_size=2, rank=1, tail="pad").load_state_dict(state)
+
+
+@many_workers
+def test_a_loop_that_is_broken_off_goes_on_in_workers() -> None:
+    stream = stream_of(SOURCE)
+    seen = [batch.sample_ids for batch in islice(stream, 2)]
+    seen += [batch.sample_ids for batch in loader(stream, 3)]
+    assert seen == [batch.sample_ids for batch in stream_of(SOURCE)]
 
 
 def test_a_state_of_another_stream_is_refused_with_every_difference() -> None:
