@@ -83,7 +83,7 @@ def test_every_answer_of_a_version_is_behind_it(client: httpx.Client, path: str)
     ids=["empty", "word", "name", "nothing", "list", "deep", "no tensor", "latin"],
 )
 def test_what_is_no_wiring_is_malformed(client: httpx.Client, wiring: str) -> None:
-    answer = client.get(VERSION, headers={"Strata-Wiring": wiring.encode("latin-1")})
+    answer = client.get(VERSION, headers=[(b"Strata-Wiring", wiring.encode("latin-1"))])
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["where"].startswith("Strata-Wiring")
 

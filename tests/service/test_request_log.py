@@ -38,7 +38,7 @@ def test_an_id_is_kept_where_it_is_a_plain_one(
 ) -> None:
     caplog.set_level("INFO", "strata")
     with client_of(tmp_path) as client:
-        answer = client.get("/v1/nowhere", headers={"X-Request-Id": given.encode()})
+        answer = client.get("/v1/nowhere", headers=[(b"X-Request-Id", given.encode())])
     told = answer.headers["x-request-id"]
     assert (told == given) == kept
     assert answer.json()["request_id"] == told

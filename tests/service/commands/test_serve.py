@@ -66,7 +66,7 @@ def started(*words: str) -> Iterator[Started]:
 
 def lives(process: psutil.Process) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
@@ -83,8 +83,11 @@ def test_it_says_where_it_serves_and_ends_well(root: Path, number: int) -> None:
     with started("--root", str(root)) as service:
         assert service.line.startswith(f"strata: serving {root} at http://127.0.0.1:")
         assert f"docs at {service.url}/docs; no keys: this machine may do everything" in service.line
-        assert httpx.get(f"{service.url}/v1/datasets").json()["datasets"][0]["name"] == "demo"
-        assert httpx.get(f"{service.url}/docs").status_code == 200
+        assert (
+            httpx.get(f"{service.url}/v1/datasets", timeout=PATIENCE_SECONDS).json()["datasets"][0]["name"]
+            == "demo"
+        )
+        assert httpx.get(f"{service.url}/docs", timeout=PATIENCE_SECONDS).status_code == 200
         code, out, err = service.stop(number)
     assert (code, out) == (0, "")
     said = [json.loads(line) for line in err.splitlines()]
@@ -96,11 +99,11 @@ def test_several_processes_serve_and_count_together(root: Path) -> None:
         assert "2 processes" in service.line
         # A connection each: the kernel gives them to the processes by turns.
         for _ in range(N_ASKED):
-            assert httpx.get(f"{service.url}/v1/datasets").status_code == 200
+            assert httpx.get(f"{service.url}/v1/datasets", timeout=PATIENCE_SECONDS).status_code == 200
         line = f'strata_requests_total{{method="GET",route="/v1/datasets",status="200"}} {N_ASKED}.0\n'
         ends = time.monotonic() + PATIENCE_SECONDS
         # A request is counted when its last byte has gone.
-        while line not in (told := httpx.get(f"{service.url}/metrics").text):
+        while line not in (told := httpx.get(f"{service.url}/metrics", timeout=PATIENCE_SECONDS).text):
             assert time.monotonic() < ends, told
             time.sleep(0.05)
         workers = psutil.Process(service.process.pid).children(recursive=True)
