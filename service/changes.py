@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AwareDatetime, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 from schemas.problem import Problem
 from schemas.record import Record
@@ -36,6 +36,10 @@ class SplitShare(Record):
 class SplitChange(Change):
     """Set a split rule; in the order of `shares`, each takes its part of the conversations' hashes."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"rule": "default", "shares": [{"split": "train", "share": 0.9}]}]}
+    )
+
     rule: Name = "default"
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     shares: tuple[SplitShare, ...] = Field(max_length=100)
@@ -49,6 +53,8 @@ class SplitChange(Change):
 
 class DropChange(Change):
     """Drop samples: by their ids, by their conversations, or all that are shorter than some tokens."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"shorter_than": 20, "dry_run": True}]})
 
     sample_ids: tuple[SampleId, ...] | None = None
     conversation_ids: tuple[str, ...] | None = None
@@ -72,18 +78,24 @@ class DropChange(Change):
 class RollbackChange(Change):
     """List again what an older version lists, its split rules too."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"version": "1"}]})
+
     version: VersionText
 
 
 class NameChange(Record):
     """Give a version a name, for ever; without `version` the newest one."""
 
-    name: str = Field(examples=["paper-v1"])
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "paper-v1", "version": "1"}]})
+
+    name: str
     version: VersionText | None = None
 
 
 class CondemnChange(Change):
     """Condemn the parts that none of the newest `keep_versions` versions, and none with a name, needs."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"keep_versions": 3, "dry_run": True}]})
 
     keep_versions: PositiveInt
     grace_seconds: Grace = WEEK_SECONDS
@@ -92,6 +104,8 @@ class CondemnChange(Change):
 
 class SweepChange(Record):
     """Remove the parts that were condemned longer than the grace period ago."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"dry_run": True}]})
 
     grace_seconds: Grace = WEEK_SECONDS
     keep_named: bool = True

@@ -117,9 +117,9 @@ def _refusals(method: str, path: str, operation: dict[str, Any]) -> None:
     if "requestBody" in operation:
         wanted |= {408, 413}
     if method != "get" and "{version}" not in path:
-        wanted |= {409, 410}
-    if "{version}" in path:
         wanted |= {409}
+    if "{version}" in path:
+        wanted |= {409, 410}
         _gated(operation, responses)
     if not public:
         operation["security"] = [{"key": []}]
