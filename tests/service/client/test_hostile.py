@@ -67,7 +67,11 @@ def _set(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
         sent(body_of(), Strata_Schema="0" * 64),
         sent(body_of(), Content_Encoding="gzip"),
         sent(body_of(), Content_Length=str(len(body_of()) + 8)),
-        answering(200, body_of(), {**version_headers(SCHEMA), "Content-Length": "12\r\nContent-Length: 13"}),
+        answering(
+            200,
+            body_of(),
+            {**version_headers(SCHEMA), "Content-Length": f"{len(body_of())}\r\nContent-Length: 13"},
+        ),
         sending(b"SSH-2.0-OpenSSH_9.6\r\n"),
         sending(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n"),
         sending(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n"),

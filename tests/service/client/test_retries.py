@@ -139,3 +139,10 @@ def test_without_check_bytes_are_taken_as_they_come() -> None:
     with misbehaving([sent(damaged)]) as server, client_of(server, check=False) as client:
         rows = version_of(client).tensors(SAMPLE.sample_id, NAMES)
     assert rows.tensors["layer2"].tobytes() == damaged[-70 * 16 :]
+
+
+def test_a_small_answer_that_is_cut_is_asked_again_even_where_its_rest_was_blank() -> None:
+    cut = sending(answer_bytes(200, b'{"datasets": []}', {"Content-Length": "20"}))
+    with misbehaving([cut, JSON]) as server, client_of(server) as client:
+        assert [dataset.name for dataset in client.datasets()] == ["demo"]
+        assert len(server.heard) == 2
