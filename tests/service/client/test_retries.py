@@ -9,6 +9,7 @@ from service.client import errors
 from service.client.transport import Patience
 from tests.service.client.misbehaving import (
     Action,
+    answer_bytes,
     answering,
     misbehaving,
     problem,
