@@ -10,6 +10,7 @@ from schemas.records import Operation, SplitRule
 
 WEEK_SECONDS = 7 * 86400
 MAX_LISTED = 1000
+MAX_VERSION = 99_999_999
 
 SampleId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -21,7 +22,9 @@ class Change(Record):
     """What every change may say: the version that its caller looked at, and whether it is only a trial."""
 
     expected_version: PositiveInt | None = Field(
-        default=None, description="refuse where another version is the newest; the same as `If-Match`"
+        default=None,
+        le=MAX_VERSION,
+        description="refuse where another version is the newest; the same as `If-Match`",
     )
     dry_run: bool = Field(default=False, description="say what would be, and change nothing")
 
@@ -58,7 +61,7 @@ class DropChange(Change):
 
     sample_ids: tuple[SampleId, ...] | None = None
     conversation_ids: tuple[str, ...] | None = None
-    shorter_than: PositiveInt | None = Field(default=None, description="tokens")
+    shorter_than: PositiveInt | None = Field(default=None, lt=2**31, description="tokens")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -88,7 +91,7 @@ class NameChange(Record):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "paper-v1", "version": "1"}]})
 
-    name: str
+    name: str = Field(max_length=128)
     version: VersionText | None = None
 
 
@@ -97,7 +100,7 @@ class CondemnChange(Change):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"keep_versions": 3, "dry_run": True}]})
 
-    keep_versions: PositiveInt
+    keep_versions: PositiveInt = Field(le=MAX_VERSION)
     grace_seconds: Grace = WEEK_SECONDS
     keep_named: bool = True
 

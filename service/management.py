@@ -203,7 +203,7 @@ def _refuse_unknown(
             unknown = sorted(set(unknown) - held(before, unknown))
     if unknown:
         message = f"expected a {kind} of the dataset, got one that no version has"
-        problems = [Problem(where=one, kind=kind, message=message) for one in unknown[:MAX_TOLD]]
+        problems = [Problem(where=one[:128], kind=kind, message=message) for one in unknown[:MAX_TOLD]]
         if len(unknown) > MAX_TOLD:
             more = f"expected {kind}s of the dataset, got {len(unknown) - MAX_TOLD} more that no version has"
             problems.append(Problem(where=f"{kind}s", kind=kind, message=more))

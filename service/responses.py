@@ -1,5 +1,6 @@
 """Errors as their readers get them: `application/problem+json`, every problem as data (RFC 9457)."""
 
+import json
 import logging
 import math
 import os
@@ -27,6 +28,10 @@ class ProblemResponse(JSONResponse):
     """A refusal, or a failure."""
 
     media_type = PROBLEM_TYPE
+
+    def render(self, content: object) -> bytes:
+        """Return ASCII: what was sent may be quoted, and half a surrogate pair has no bytes in UTF-8."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def problem_response(

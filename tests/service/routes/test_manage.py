@@ -1,5 +1,6 @@
 """Management over a real server: statuses, versions in answers, If-Match, refusals that change nothing."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,7 +29,8 @@ def client(tmp_path: Path) -> Iterator[httpx.Client]:
 
 
 def post(client: httpx.Client, path: str, body: object, **headers: str) -> httpx.Response:
-    return client.post(f"/v1/datasets/demo/{path}", json=body, headers=headers)
+    sent = {"Content-Type": "application/json", **headers}
+    return client.post(f"/v1/datasets/demo/{path}", content=json.dumps(body), headers=sent)
 
 
 def told(response: httpx.Response, status: int) -> list[dict[str, Any]]:
@@ -143,6 +145,10 @@ REFUSALS: list[Any] = [
     pytest.param("rollback", {"version": "../1"}, None, 422, "body.version", id="version-above"),
     pytest.param("names", {"name": "latest"}, None, 422, "name", id="latest"),
     pytest.param("names", {"name": "a/../b"}, None, 422, "name", id="name-above"),
+    pytest.param("names", {"name": "x" * 1000}, None, 422, "body.name", id="name-too-long"),
+    pytest.param("drop", {"conversation_ids": ["x" * 999]}, None, 404, "x" * 128, id="unknown-conversation"),
+    pytest.param("drop", {"conversation_ids": ["\ud800"]}, None, 404, "\ud800", id="half-a-surrogate-pair"),
+    pytest.param("drop", {"shorter_than": 1e308}, None, 422, "body.shorter_than", id="huge"),
     pytest.param("gc/condemn", {"keep_versions": 0}, None, 422, "body.keep_versions", id="keep-none"),
     pytest.param("gc/sweep", {"grace_seconds": -1}, None, 422, "body.grace_seconds", id="grace"),
     pytest.param("gc/sweep", {"grace_seconds": 1e300}, None, 422, "body.grace_seconds", id="long-grace"),
