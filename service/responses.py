@@ -74,7 +74,8 @@ def of_error(request: Request, error: Exception) -> Response:
 
 def _from_the_root(root: str, problems: Sequence[Problem]) -> tuple[Problem, ...]:
     """Return the problems with paths from the root on: where it lies is for the log, not for who asks."""
-    heads = (f"{os.path.abspath(root)}/", f"{root.rstrip('/')}/")
+    folder = root.removeprefix("file://")
+    heads = (f"{os.path.abspath(folder)}/", f"{root.rstrip('/')}/", f"{folder.rstrip('/')}/")
 
     def told(text: str) -> str:
         for head in heads:

@@ -223,6 +223,24 @@ def test_what_is_no_request(target: Target, line: str) -> None:
     assert target.is_well()
 
 
+AMBIGUOUS = {
+    "two lengths": ("Content-Length: 5", "Content-Length: 6"),
+    "a length and chunks": ("Content-Length: 5", "Transfer-Encoding: chunked"),
+    "a negative length": ("Content-Length: -5",),
+    "a length that is no number": ("Content-Length: 5x",),
+    "a length of many digits": (f"Content-Length: {'9' * 40}",),
+    "an unknown encoding": ("Transfer-Encoding: gzip, identity",),
+}
+
+
+@pytest.mark.parametrize("headers", AMBIGUOUS)
+def test_no_body_whose_end_is_a_matter_of_opinion(target: Target, headers: str) -> None:
+    """What a proxy in front could read otherwise would let one request hide in another."""
+    status, _ = target.say(f"POST {VERSION}/batch HTTP/1.1", *AMBIGUOUS[headers])
+    assert 400 <= status < 500
+    assert target.is_well()
+
+
 def test_a_head_that_does_not_end(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.connection, "HEAD_SECONDS", 0.3)
     peers = [target.connect() for _ in range(20)]
