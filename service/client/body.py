@@ -83,7 +83,7 @@ def receive_table(
 ) -> dict[str, NDArray[np.generic]]:
     """Read an answer of columns of equal length: `columns` says each dtype, and what its shape ends with.
 
-    Raises as `receive`, and `ProtocolError` for bytes that changed on the way.
+    Raises as `receive`.
     """
     size = answer.length
     if size is None:
@@ -97,7 +97,7 @@ def receive_table(
         raise ProtocolError(f"expected the columns {', '.join(columns)} in {size} bytes, got {told}")
     buffer = np.empty(size - len(frame.head), np.uint8)
     if wrong := _fill(answer, frame, buffer, check=True):
-        raise ProtocolError("bytes changed on the way", wrong)
+        raise WrongBytesError(wrong)
     return _arrays(frame, buffer)
 
 

@@ -125,7 +125,7 @@ class Version:
         query = urlencode(_selection(split, min_tokens, min_trained))
         request = Request("GET", f"{self._path}/order/table" + (f"?{query}" if query else ""), self._headers)
         columns = {"sample_ids": ("uint8", (32,)), "n_tokens": ("int32", ()), "n_trained": ("int32", ())}
-        found = self.session.transport.send(request, partial(receive_table, columns=columns))
+        found = self.session.send_checked(request, partial(receive_table, columns=columns))
         return OrderTable(
             found["sample_ids"].astype(np.uint8, copy=False),
             found["n_tokens"].astype(np.int32, copy=False),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from datagen.store.checksum import crc32c
 from service.client import errors
@@ -248,3 +249,48 @@ def test_a_key_that_would_break_the_request_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="expected a key") as caught:
         Client("http://127.0.0.1:1", key)
     assert key not in str(caught.value)
+
+
+TABLE: dict[str, NDArray[np.generic]] = {
+    "sample_ids": np.arange(64, dtype=np.uint8).reshape(2, 32),
+    "n_tokens": np.array([5, 6], np.int32),
+    "n_trained": np.array([1, 2], np.int32),
+}
+
+
+def table_body(**changed: NDArray[np.generic]) -> bytes:
+    columns = {**TABLE, **changed}
+    entries = [Entry(name, str(values.dtype), values.shape) for name, values in columns.items()]
+    frame = build_frame(entries, {name: crc32c(values.tobytes()) for name, values in columns.items()}, {})
+    return frame.head + b"".join(columns[entry.name].tobytes() for entry in frame.entries)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n_trained": np.array([1], np.int32)},
+        {"n_tokens": np.array([5, 6], np.uint8)},
+        {"sample_ids": np.zeros((2, 31), np.uint8)},
+        {"sample_ids": np.zeros(2, np.uint8)},
+        {"more": np.zeros(2, np.int32)},
+    ],
+    ids=["too few", "another dtype", "short ids", "no ids", "a column too many"],
+)
+def test_a_table_of_other_columns_is_refused(changed: dict[str, NDArray[np.generic]]) -> None:
+    with (
+        misbehaving([sent(table_body(**changed))]) as server,
+        client_of(server) as client,
+        pytest.raises(errors.ProtocolError),
+    ):
+        version_of(client).order_table()
+
+
+def test_a_table_whose_bytes_changed_is_asked_for_once_more() -> None:
+    damaged = table_body()[:-1] + b"x"
+    with misbehaving([sent(damaged), sent(table_body())]) as server, client_of(server) as client:
+        assert version_of(client).order_table().n_trained.tolist() == [1, 2]
+    with misbehaving([sent(damaged)]) as server, client_of(server) as client:
+        with pytest.raises(errors.ChecksumError) as caught:
+            version_of(client).order_table()
+        assert len(server.heard) == 2
+    assert len(caught.value.problems) == 1
