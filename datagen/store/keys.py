@@ -4,6 +4,7 @@ Kill leftovers of `create` are keys too, so that verify can name them and gc rem
 """
 
 import uuid
+from functools import lru_cache
 
 from datagen.store.errors import DoorError
 from schemas.problem import Problem
@@ -12,6 +13,7 @@ _LITTER = ".tmp-"
 _FORBIDDEN = frozenset("\\\0\n\r")
 
 
+@lru_cache(maxsize=4096)  # a reader asks for the same few files again and again, a block at a time
 def checked_key(key: str) -> str:
     """Return `key`, or raise `DoorError`: a key is relative, without `.`, `..` and empty pieces.
 

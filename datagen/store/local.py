@@ -58,12 +58,15 @@ class LocalDoor:
         path = self._path(key)
         view = buffer.data.cast("B")
         done = 0
-        with _failing("read", path), self._descriptors.reading(path) as fd:
-            while done < len(view):
-                n_read = os.preadv(fd, [view[done:]], offset + done)
-                if n_read == 0:
-                    break
-                done += n_read
+        try:
+            with self._descriptors.reading(path) as fd:
+                while done < len(view):
+                    n_read = os.preadv(fd, [view[done:]], offset + done)
+                    if n_read == 0:
+                        break
+                    done += n_read
+        except OSError as error:
+            raise store_error(error, "read", path) from error
         if done < len(view):
             raise _too_short(path, offset, len(view), done)
 

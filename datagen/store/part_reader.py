@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.store.checksum import block_checksums, bytes_of
+from datagen.store.checksum import bytes_of, crc32c
 from datagen.store.damage import corrupt, damage
 from datagen.store.door import Door
 from datagen.store.dtypes import NUMPY_DTYPES
@@ -213,12 +213,11 @@ class PartReader:
             inside = start >= first and stop <= end
             piece = out[start - first : stop - first] if inside else np.empty(stop - start, np.uint8)
             self._door.read_into(key, at + start, piece)
-            found = block_checksums(piece.reshape(-1, spec.row_bytes))
-            wanted = expected[start // block_bytes :][: len(found)]
-            changed += [
-                self._changed(key, row, start // block_bytes + int(block), wanted[block], found[block])
-                for block in np.flatnonzero(found != wanted)
-            ]
+            for low in range(0, stop - start, block_bytes):
+                block = (start + low) // block_bytes
+                found, wanted = crc32c(piece[low : low + block_bytes]), int(expected[block])
+                if found != wanted:
+                    changed.append(self._changed(key, row, block, wanted, found))
             if not inside:
                 low, high = max(start, first), min(stop, end)
                 out[low - first : high - first] = piece[low - start : high - start]
@@ -233,7 +232,7 @@ class PartReader:
         except NotFoundError as error:
             raise self.missing(f"{name} from row {row_start} on cannot be read", error) from error
 
-    def _changed(self, key: str, row: int, block: int, wanted: np.uint32, found: np.uint32) -> Problem:
+    def _changed(self, key: str, row: int, block: int, wanted: int, found: int) -> Problem:
         sample_id = self.table.sample(row).sample_id
         message = f"sample {sample_id}, block {block}: expected crc32c {wanted:#010x}, got {found:#010x}"
         return damage(key, "crc32c", message)
