@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,13 @@ from datagen.store.errors import NotFoundError
 from datagen.store.opening import open_door
 from schemas.card import Card
 from schemas.consumers.resolution import Shape, short
+from schemas.judging import DatasetFacts
 from schemas.problem import Problem
-from schemas.records import VersionRecord
 from schemas.reference import parse_reference
-from schemas.schema import Schema
 from schemas.target import Target
 
 MAX_CONFIG_BYTES = 8 << 20
 MAX_LAYERS = 10_000
-
-
-@dataclass(frozen=True)
-class DatasetFacts:
-    """What a check knows of a dataset."""
-
-    reference: str
-    schema: Schema
-    version: VersionRecord
 
 
 def read_dataset(text: str) -> DatasetFacts:

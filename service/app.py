@@ -18,7 +18,7 @@ from service.openapi import document
 from service.request_log import RequestLog
 from service.request_size import RequestSize
 from service.responses import of_error, of_http, of_moved, of_validation
-from service.routes import health, listing, locations, manage, order, samples, tensors, versions
+from service.routes import check, health, listing, locations, manage, order, samples, tensors, versions
 from service.settings import Settings
 from service.state import Service
 from service.versioned import MovedError
@@ -44,6 +44,7 @@ def create_app(settings: Settings, door: Door | None = None) -> FastAPI:
     app.include_router(tensors.router)
     app.include_router(locations.router)
     app.include_router(manage.router)
+    app.include_router(check.router)
     app.include_router(health.router)
     app.openapi = partial(document, app)  # type: ignore[method-assign]
     app.add_middleware(RequestSize, limits=limits)

@@ -13,6 +13,7 @@ from datagen.printing import printable
 from schemas.command import Parser
 from schemas.consumers.declared import names
 from schemas.consumers.resolution import Resolution
+from schemas.judging import as_data
 
 PROG = "strata check"
 _ID = re.compile("-?[0-9]{1,6}")
@@ -131,20 +132,6 @@ def read_ids(text: str) -> tuple[int, ...]:
     if all(_ID.fullmatch(piece) for piece in pieces):
         return tuple(map(int, pieces))
     raise ArgumentTypeError(f"expected layer ids as 2,30,58, got {text[:80]!r}")
-
-
-def as_data(report: Report) -> dict[str, object]:
-    """Return the report as JSON types."""
-    return {
-        "ok": not report.errors,
-        "dataset": report.dataset.reference if report.dataset else None,
-        "dataset_version": report.dataset.version.number if report.dataset else None,
-        "schema_fingerprint": report.dataset.schema.fingerprint if report.dataset else None,
-        "trainer": report.trained.model_dump(mode="json") if report.trained else None,
-        "server": report.served.model_dump(mode="json") if report.served else None,
-        "server_flags": report.flags.model_dump(mode="json") if report.flags else None,
-        "problems": [problem.model_dump(mode="json") for problem in report.problems],
-    }
 
 
 def in_words(report: Report) -> Iterator[str]:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from datagen.checking import named
 from datagen.errors import ConfigError
 from datagen.printing import printable
 from datagen.wiring_inputs import shape_of
@@ -13,6 +12,7 @@ from schemas.command import Parser
 from schemas.consumers.declared import at_version, declared, names
 from schemas.consumers.resolution import Shape
 from schemas.consumers.write import Written, what_to_write
+from schemas.judging import named
 from schemas.problem import Problem
 
 PROG = "strata wire"
