@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from datagen.store.errors import CorruptError, NotFoundError
 from datagen.store.snapshot import Snapshot
 
 
@@ -55,10 +56,7 @@ class Statistics(BaseModel):
 
 
 def statistics_of(snapshot: Snapshot) -> Statistics:
-    """Return a version's figures.
-
-    Raises `CorruptError` or `NotFoundError` when its quarantine cannot be read.
-    """
+    """Return a version's figures; raises `CorruptError` when its quarantine cannot be read."""
     index, version = snapshot.index, snapshot.version
     medians, tails = index.norms("norm_median"), index.norms("norm_p99")
     names = snapshot.schema.names if len(snapshot) else ()
@@ -76,8 +74,17 @@ def statistics_of(snapshot: Snapshot) -> Statistics:
             for at, name in enumerate(names)
         ],
         n_quarantined=version.n_quarantined,
-        quarantined=dict(sorted(Counter(row.reason for row in snapshot.quarantined()).items())),
+        quarantined=_reasons(snapshot),
     )
+
+
+def _reasons(snapshot: Snapshot) -> dict[str, int]:
+    try:
+        rows = snapshot.quarantined()
+    except NotFoundError as error:
+        # The version's record names the file: it must be there.
+        raise CorruptError("the quarantine of this version is damaged", error.problems) from error
+    return dict(sorted(Counter(row.reason for row in rows).items()))
 
 
 def _spread(values: NDArray[np.generic]) -> Spread:

@@ -102,6 +102,11 @@ def test_what_was_not_made_is_counted_by_reason(tmp_path: Path) -> None:
         assert client.get(f"{VERSION}/samples").json()["samples"] == []
         assert client.get(f"{VERSION}/order").json()["order"] == []
         assert client.get(f"{VERSION}/order/table").status_code == 200
+        (rows,) = (tmp_path / "demo" / "quarantine").iterdir()
+        rows.unlink()
+        damaged = client.get(f"{VERSION}/stats")
+        assert damaged.status_code == 500
+        assert rows.name in damaged.json()["problems"][0]["where"]
 
 
 def test_figures_over_several_index_files(tmp_path: Path) -> None:
