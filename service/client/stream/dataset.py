@@ -84,7 +84,9 @@ class Stream(IterableDataset[Any]):
         )
 
         def made(step: tuple[Step, Pack]) -> Batch | ConsumerBatch:
-            return self._made(*step, memory)
+            batch = self._made(*step, memory)
+            # What was joined or is small lies elsewhere still; what is pinned already stays where it is.
+            return batch.pin_memory() if memory.pinned else batch
 
         # Packs are looked up here, by one thread: an epoch's order is made once.
         jobs = ((step, self._plan.pack(step.epoch, step.pack)) for step in turns)

@@ -18,12 +18,12 @@ class Memory:
     """Hands out uint8 tensors; safe for threads, and for one process."""
 
     def __init__(self, *, pinned: bool = False, kept: int = KEPT) -> None:
-        self._pinned = pinned
+        self.pinned = pinned
         self._free: deque[NDArray[np.uint8]] = deque(maxlen=kept)
 
     def take(self, n_bytes: int) -> torch.Tensor:
         """Return `[n_bytes]` uint8, its content whatever it was; its memory is used again when it is gone."""
-        if self._pinned:
+        if self.pinned:
             return torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True)
         if not n_bytes:
             return torch.empty(0, dtype=torch.uint8)
