@@ -42,6 +42,8 @@ def sendfile(ready: Connection, path: str) -> None:
     head = f"HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n".encode()
 
     def serve(connection: socket.socket) -> None:
+        # As uvloop does: else the last segment may wait for an acknowledgement that waits for more.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with connection, open(path, "rb") as file:
             while connection.recv(65536):
                 connection.sendall(head)
