@@ -6,7 +6,7 @@ A version never changes, so what was selected once is kept, by the version's dig
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,7 @@ def _rule(rules: tuple[SplitRule, ...], split: str) -> SplitRule:
 def _in_split(snapshot: Snapshot, rule: SplitRule, split: str) -> NDArray[np.int64]:
     if not len(snapshot):
         return np.zeros(0, np.int64)
-    conversations = snapshot.index.column("conversation_id").to_pylist()
+    conversations = cast(list[str], snapshot.index.column("conversation_id").to_pylist())
     known: dict[str, bool] = {}
     for conversation in conversations:
         if conversation not in known:

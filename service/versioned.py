@@ -56,9 +56,12 @@ async def version_of(
     """
     service = service_of(request)
     number = number_in(version) or 0
-    snapshot = service.catalog.open_snapshot(dataset, number)
-    if snapshot is None:
+    # What is open already takes no thread.
+    there = service.catalog.open_snapshot(dataset, number)
+    if there is None:
         number, snapshot = await run_in_threadpool(_opened, service.catalog, request, dataset, version)
+    else:
+        snapshot = there
     service.gate.check(
         snapshot.schema, request.headers.get(SCHEMA_HEADER), request.headers.get(WIRING_HEADER)
     )
