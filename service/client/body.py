@@ -6,7 +6,7 @@ processor's cache.
 
 import http.client
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from awscrt import checksums
@@ -27,26 +27,34 @@ PIECE_BYTES = 256 * 2**10
 ID_BYTES = 32
 
 
-@dataclass(frozen=True)
-class Asked:
+class Shape(NamedTuple):
+    """An array's dtype, what its shape ends with after the tokens, and the bytes of one token's row."""
+
+    dtype: str
+    tail: tuple[int, ...]
+    row_bytes: int
+    is_column: bool
+
+
+def shapes_of(schema: Schema) -> dict[str, Shape]:
+    """Return the shape of every tensor and token column, by name."""
+    found = {spec.name: Shape(spec.dtype, (spec.width,), spec.row_bytes, False) for spec in schema.tensors}
+    return found | {
+        column.name: Shape(column.dtype, (), column.row_bytes, True) for column in schema.token_columns
+    }
+
+
+class Asked(NamedTuple):
     """What was asked for, which an answer must be: of one sample without offsets, or of several with them."""
 
     dataset: str
     number: int
-    schema: Schema
     fingerprint: str
+    shapes: Mapping[str, Shape]
     sample_ids: tuple[str, ...]
     names: tuple[str, ...]
     tokens: slice | None = None
     is_batch: bool = False
-
-    def shape(self, name: str) -> tuple[str, tuple[int, ...]]:
-        """Return the dtype of an array and what its shape ends with."""
-        for spec in self.schema.tensors:
-            if spec.name == name:
-                return spec.dtype, (spec.width,)
-        (column,) = (column for column in self.schema.token_columns if column.name == name)
-        return column.dtype, ()
 
 
 class WrongBytesError(Exception):
@@ -143,8 +151,8 @@ def _n_tokens(frame: Frame, asked: Asked) -> int:
         n_tokens = asked.tokens.stop - (asked.tokens.start or 0)
     expected = {}
     for name in asked.names:
-        dtype, tail = asked.shape(name)
-        expected[name] = Entry(name, dtype, (n_tokens, *tail))
+        shape = asked.shapes[name]
+        expected[name] = Entry(name, shape.dtype, (n_tokens, *shape.tail))
     if asked.is_batch:
         n = len(asked.sample_ids)
         expected[OFFSETS] = Entry(OFFSETS, "int64", (n + 1,))
@@ -226,14 +234,14 @@ def rows_of(
     buffer: NDArray[np.uint8],
 ) -> Rows:
     """Return arrays by name as the rows that were asked for, in the order of the names."""
-    columns = {column.name for column in asked.schema.token_columns}
+    shapes = asked.shapes
     return Rows(
         dataset=asked.dataset,
         version=asked.number,
         sample_ids=asked.sample_ids,
         offsets=offsets,
-        tensors={name: arrays[name] for name in asked.names if name not in columns},
-        tokens={name: arrays[name] for name in asked.names if name in columns},
-        dtypes={name: asked.shape(name)[0] for name in asked.names},
+        tensors={name: arrays[name] for name in asked.names if not shapes[name].is_column},
+        tokens={name: arrays[name] for name in asked.names if shapes[name].is_column},
+        dtypes={name: shapes[name].dtype for name in asked.names},
         buffer=buffer,
     )

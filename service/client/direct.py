@@ -5,19 +5,19 @@ processor's cache. A file that is gone, short or changed is an error with its pa
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple, Self
 
 import numpy as np
 from awscrt import checksums
 from numpy.typing import NDArray
 
 from schemas.problem import Problem
-from schemas.schema import ITEM_BYTES
 from service.client.body import Asked, rows_of
 from service.client.errors import ClientError, DamagedError, InvalidError, ProtocolError
 from service.client.rows import BITS, Out, Rows, buffer_of
-from service.wire.frame import Entry, aligned
 from service.wire.locations import ArrayLocation, SampleLocation
 
 PIECE_BYTES = 2**20
@@ -39,6 +39,36 @@ class OpenFile:
             os.close(self.fd)
 
 
+class Known(NamedTuple):
+    """Where a sample's arrays lie, by name, as checked against the schema."""
+
+    sample_id: str
+    n_tokens: int
+    arrays: dict[str, ArrayLocation]
+
+    @classmethod
+    def of(cls, location: SampleLocation, asked: Asked) -> Self:
+        """Return what a location says; raises `ProtocolError` where it contradicts the schema or itself."""
+        arrays = {array.name: array for array in location.arrays if array.name in asked.shapes}
+        problems = [
+            Problem(where=name, kind="location", message="expected a location, got none")
+            for name in asked.names
+            if name not in arrays
+        ]
+        for array in arrays.values():
+            shape = asked.shapes[array.name]
+            length = location.n_tokens * shape.row_bytes
+            n_blocks = -(-length // max(array.block_bytes, 1))
+            expected = (shape.dtype, (location.n_tokens, *shape.tail), length, array.offset, n_blocks)
+            got = (array.dtype, array.shape, array.length, array.block_offset, len(array.blocks))
+            if got != expected:
+                message = f"expected dtype, shape, bytes, first block and blocks {expected}, got {got}"
+                problems.append(Problem(where=array.name, kind="location", message=message))
+        if problems:
+            raise ProtocolError("a location is not of what was asked for", problems)
+        return cls(location.sample_id, location.n_tokens, arrays)
+
+
 class DirectReader:
     """Reads samples by their locations; safe for threads and for forked children, which share descriptors."""
 
@@ -46,67 +76,66 @@ class DirectReader:
         self._check = check
         self._open = lru_cache(OPEN_FILES)(OpenFile)
 
-    def can_read(self, location: SampleLocation) -> bool:
+    def can_read(self, known: Known) -> bool:
         """Whether each file of a sample can be opened here, and is as long as it should be."""
         try:
             return all(
                 array.path is not None and self._open(array.path).size_bytes == array.size_bytes
-                for array in location.arrays
+                for array in known.arrays.values()
             )
         except OSError:
             return False
 
-    def read(self, asked: Asked, locations: Sequence[SampleLocation], out: Out) -> Rows:
-        """Return the rows that were asked for, from the files of `locations`, one a sample.
+    def read(self, asked: Asked, known: Sequence[Known], out: Out) -> Rows:
+        """Return the rows that were asked for, from the files that samples lie in, in the order asked.
 
         Raises `DamagedError` with everything that is gone, short or changed, `InvalidError` when the window
         leaves the sample, and `ClientError` when the service tells no paths.
         """
-        _need_paths(locations)
-        spans = [_span(asked.tokens, location) for location in locations]
-        offsets = np.cumsum([0, *(end - first for first, end in spans)], dtype=np.int64)
-        n_tokens = int(offsets[-1])
-        entries = []
-        for name in asked.names:
-            dtype, tail = asked.shape(name)
-            entries.append(Entry(name, dtype, (n_tokens, *tail)))
-        buffer = buffer_of(out, sum(entry.n_bytes for entry in entries))
-        by_name = [{array.name: array for array in location.arrays} for location in locations]
+        spans = [_span(asked.tokens, sample.n_tokens) for sample in known]
+        starts = [0, *accumulate(end - first for first, end in spans)]
+        shapes = asked.shapes
+        buffer = buffer_of(out, starts[-1] * sum(shapes[name].row_bytes for name in asked.names))
         problems: list[Problem] = []
         arrays, at = {}, 0
-        for entry in aligned(entries):
-            flat = buffer[at : at + entry.n_bytes]
-            at += entry.n_bytes
-            row_bytes = _row_bytes(entry)
+        # Larger items first, so that every array is aligned to its own.
+        for name in sorted(asked.names, key=lambda name: -BITS[shapes[name].dtype].itemsize):
+            shape = shapes[name]
+            size = shape.row_bytes
+            flat = buffer[at : at + starts[-1] * size]
+            at += len(flat)
             for number, (first, end) in enumerate(spans):
-                array = by_name[number][entry.name]
-                _expect(array, entry, locations[number].n_tokens)
-                rows = flat[int(offsets[number]) * row_bytes : int(offsets[number + 1]) * row_bytes]
-                problems += self._fill(array, first * row_bytes, end * row_bytes, rows)
-            arrays[entry.name] = flat.view(BITS[entry.dtype]).reshape(entry.shape)
+                rows = flat[starts[number] * size : starts[number + 1] * size]
+                problems += self._fill(known[number].arrays[name], first * size, end * size, rows)
+            arrays[name] = flat.view(BITS[shape.dtype]).reshape(starts[-1], *shape.tail)
         if problems:
             parts = ", ".join(dict.fromkeys(problem.where.partition("/")[0] for problem in problems))
             raise DamagedError(f"part {parts} is damaged", problems)
-        return rows_of(asked, offsets, arrays, buffer)
+        return rows_of(asked, np.array(starts, np.int64), arrays, buffer)
 
-    def _fill(self, array: ArrayLocation, first: int, end: int, rows: NDArray[np.uint8]) -> Iterator[Problem]:
-        """Fill `rows` with bytes `first` to `end` of an array; yield what is wrong with them."""
+    def _fill(self, array: ArrayLocation, first: int, end: int, rows: NDArray[np.uint8]) -> Sequence[Problem]:
+        """Fill `rows` with bytes `first` to `end` of an array; return what is wrong with them."""
+        if array.path is None:
+            raise _no_paths()
         try:
-            file = self._open(str(array.path))
-            if not self._check:
-                _read(file, array.offset + first, rows)
-            else:
-                yield from _read_blocks(file, array, first, end, rows)
+            file = self._open(array.path)
+            if self._check:
+                return _read_blocks(file, array, first, end, rows)
+            _read(file, array.offset + first, rows)
         except OSError as error:
-            yield _problem(array, "missing", f"expected to read {array.path}, got: {error.strerror or error}")
+            message = f"expected to read {array.path}, got: {error.strerror or error}"
+            return [_problem(array, "missing", message)]
         except EOFError as error:
-            yield _problem(array, "short", f"expected {array.size_bytes} bytes, got a file that {error}")
+            message = f"expected {array.size_bytes} bytes, got a file that {error}"
+            return [_problem(array, "short", message)]
+        return ()
 
 
 def _read_blocks(
     file: OpenFile, array: ArrayLocation, first: int, end: int, rows: NDArray[np.uint8]
-) -> Iterator[Problem]:
+) -> list[Problem]:
     """Read the whole blocks that `first` to `end` touch; those that jut out are read aside and trimmed."""
+    problems = []
     size = max(array.block_bytes, 1)
     step = max(1, PIECE_BYTES // size) * size
     for start in range(first // size * size, end, step):
@@ -119,10 +148,11 @@ def _read_blocks(
             got, expected = checksums.crc32c(piece[at : at + size]), array.blocks[block]
             if got != expected:
                 message = f"block {block}: expected crc32c {expected:#010x}, got {got:#010x}"
-                yield _problem(array, "crc32c", message)
+                problems.append(_problem(array, "crc32c", message))
         if not inside:
             low, high = max(start, first), min(stop, end)
             rows[low - first : high - first] = piece[low - start : high - start]
+    return problems
 
 
 def _read(file: OpenFile, offset: int, rows: NDArray[np.uint8]) -> None:
@@ -134,41 +164,22 @@ def _read(file: OpenFile, offset: int, rows: NDArray[np.uint8]) -> None:
         done += n_read
 
 
-def _need_paths(locations: Sequence[SampleLocation]) -> None:
-    if all(array.path is not None for location in locations for array in location.arrays):
-        return
+def _no_paths() -> ClientError:
     message = "expected paths of files, got URLs: the dataset lies in a bucket"
     repair = 'leave direct mode to the client (`direct="auto"`)'
     problem = Problem(where="locations", kind="direct", message=message, repair=repair)
-    raise ClientError("nothing can be read directly", [problem])
+    return ClientError("nothing can be read directly", [problem])
 
 
-def _span(window: slice | None, location: SampleLocation) -> tuple[int, int]:
-    n_tokens = location.n_tokens
-    first = (window.start or 0) if window is not None else 0
-    end = n_tokens if window is None or window.stop is None else window.stop
+def _span(window: slice | None, n_tokens: int) -> tuple[int, int]:
+    if window is None:
+        return 0, n_tokens
+    first, end = window.start or 0, n_tokens if window.stop is None else window.stop
     if not 0 <= first < end <= n_tokens:
         message = f"expected a window within the {n_tokens} tokens of the sample, got {first}:{end}"
         problem = Problem(where="tokens", kind="window", message=message)
         raise InvalidError("the window leaves the sample", [problem], status=416)
     return first, end
-
-
-def _row_bytes(entry: Entry) -> int:
-    width = entry.shape[1] if len(entry.shape) > 1 else 1
-    return width * ITEM_BYTES[entry.dtype]
-
-
-def _expect(array: ArrayLocation, entry: Entry, n_tokens: int) -> None:
-    """Raise `ProtocolError` where a location contradicts the schema or itself."""
-    length = n_tokens * _row_bytes(entry)
-    n_blocks = -(-length // max(array.block_bytes, 1))
-    got = array.dtype, array.shape, array.length, array.block_offset, len(array.blocks)
-    expected = entry.dtype, (n_tokens, *entry.shape[1:]), length, array.offset, n_blocks
-    if got != expected:
-        message = f"expected dtype, shape, bytes, first block and blocks {expected}, got {got}"
-        problem = Problem(where=array.name, kind="location", message=message)
-        raise ProtocolError("a location is not of what was asked for", [problem])
 
 
 def _problem(array: ArrayLocation, kind: str, message: str) -> Problem:

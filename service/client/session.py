@@ -12,7 +12,7 @@ from schemas.errors import RecordError
 from schemas.record import canonical_json
 from service.client.body import Asked, WrongBytesError, receive
 from service.client.connections import Address, Connections
-from service.client.direct import DirectReader
+from service.client.direct import DirectReader, Known
 from service.client.errors import ChecksumError, DeniedError, ProtocolError
 from service.client.rows import Out, Rows
 from service.client.transport import Patience, Request, Transport
@@ -59,7 +59,7 @@ class Session:
         if settings.direct != "auto":
             self.mode = "direct" if settings.direct else "http"
         self._files = DirectReader(check=settings.check)
-        self._locations: OrderedDict[tuple[str, int, str], SampleLocation] = OrderedDict()
+        self._locations: OrderedDict[tuple[str, int, str], Known] = OrderedDict()
 
     def __reduce__(self) -> tuple[type[Self], tuple[Settings]]:
         return type(self), (self.settings,)
@@ -91,23 +91,23 @@ class Session:
         except WrongBytesError as error:
             raise ChecksumError(f"{request.path}: bytes changed on the way, twice", error.problems) from error
 
-    def locate(self, asked: Asked, headers: Mapping[str, str]) -> list[SampleLocation]:
+    def locate(self, asked: Asked, headers: Mapping[str, str]) -> list[Known]:
         """Return where the samples lie, whole; those that are not known yet are asked for together."""
-        keys = [(asked.dataset, asked.number, sample_id) for sample_id in asked.sample_ids]
-        found = {
-            key: known
-            for key in keys
-            if (known := self._locations.get(key)) is not None and _has(known, asked.names)
-        }
-        unknown = list(dict.fromkeys(key[2] for key in keys if key not in found))
+        version, names = (asked.dataset, asked.number), frozenset(asked.names)
+        found = {}
+        for sample_id in asked.sample_ids:
+            known = self._locations.get((*version, sample_id))
+            if known is not None and known.arrays.keys() >= names:
+                found[sample_id] = known
+        unknown = [sample_id for sample_id in dict.fromkeys(asked.sample_ids) if sample_id not in found]
         for start in range(0, len(unknown), LOCATIONS_AT_ONCE):
             ids = unknown[start : start + LOCATIONS_AT_ONCE]
             for location in self._ask_locations(asked, ids, headers):
-                key = (asked.dataset, asked.number, location.sample_id)
-                found[key] = self._locations[key] = location
+                known = Known.of(location, asked)
+                found[known.sample_id] = self._locations[(*version, known.sample_id)] = known
         while len(self._locations) > LOCATIONS_KEPT:
             self._locations.popitem(last=False)
-        return [found[key] for key in keys]
+        return [found[sample_id] for sample_id in asked.sample_ids]
 
     def _ask_locations(
         self, asked: Asked, ids: Sequence[str], headers: Mapping[str, str]
@@ -119,9 +119,8 @@ class Session:
             told = Locations.from_json(data, path)
         except RecordError as error:
             raise ProtocolError(error.headline, error.problems) from error
-        got = [sample.sample_id for sample in told.samples]
-        if got != list(ids) or not all(_has(sample, asked.names) for sample in told.samples):
-            raise ProtocolError(f"{path}: expected the arrays of {len(ids)} samples in order, got others")
+        if [sample.sample_id for sample in told.samples] != list(ids):
+            raise ProtocolError(f"{path}: expected {len(ids)} samples in the order asked, got others")
         return told.samples
 
     def _choose(self, asked: Asked, headers: Mapping[str, str]) -> None:
@@ -132,10 +131,6 @@ class Session:
             can_read = False
         self.mode = "direct" if can_read else "http"
         _log.info("%s: samples are read by %s", self.transport.connections.address, self.mode)
-
-
-def _has(location: SampleLocation, names: Sequence[str]) -> bool:
-    return {array.name for array in location.arrays} >= set(names)
 
 
 def _version_path(asked: Asked) -> str:

@@ -16,12 +16,14 @@ from schemas.sample import ID_PATTERN
 from schemas.schema import Schema
 from schemas.wiring import Wiring
 from service.client.answers import SampleAnswer, SamplePage
-from service.client.body import Asked, receive_table
+from service.client.body import Asked, Shape, receive_table, shapes_of
 from service.client.rows import Out, Rows
 from service.client.session import Mode, Session
 from service.client.transport import Request
 from service.wire.locations import SampleLocation
 from service.wire.names import SCHEMA_HEADER, WIRING_HEADER
+
+_SAMPLE_ID = re.compile(ID_PATTERN)
 
 
 class OrderTable(NamedTuple):
@@ -53,7 +55,7 @@ class Version:
     notes: tuple[Problem, ...] = ()
     session: Session = field(repr=False, compare=False, kw_only=True)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The tensors and token columns that are fetched when no names are given."""
         tensors = self.wiring.tensors if self.wiring is not None else self.schema.names
@@ -116,7 +118,11 @@ class Version:
 
         They are kept for direct mode: asking for those of many samples at once saves a request for each.
         """
-        return self.session.locate(self._asked(tuple(sample_ids), names, None, is_batch=True), self._headers)
+        known = self.session.locate(self._asked(tuple(sample_ids), names, None, is_batch=True), self._headers)
+        return [
+            SampleLocation(sample_id=one.sample_id, n_tokens=one.n_tokens, arrays=tuple(one.arrays.values()))
+            for one in known
+        ]
 
     def order_table(
         self, *, split: str | None = None, min_tokens: int = 0, min_trained: int = 0
@@ -156,28 +162,33 @@ class Version:
         is_batch: bool,
     ) -> Asked:
         wanted = self.names if names is None else tuple(dict.fromkeys(names))
-        known = (*self.schema.names, *(column.name for column in self.schema.token_columns))
+        shapes = self._shapes
+        wrong = not wanted or not sample_ids or not shapes.keys() >= {*wanted}
+        if wrong or not all(map(_SAMPLE_ID.fullmatch, sample_ids)):
+            raise self._no_such(sample_ids, wanted)
+        place = self.dataset, self.number, self._headers[SCHEMA_HEADER], shapes
+        return Asked(*place, sample_ids, wanted, tokens, is_batch)
+
+    @cached_property
+    def _shapes(self) -> dict[str, Shape]:
+        return shapes_of(self.schema)
+
+    def _no_such(self, sample_ids: Sequence[str], names: Sequence[str]) -> SchemaError:
+        expected = f"expected one of {', '.join(self._shapes)}"
         problems = [
-            Problem(
-                where="names", kind="tensor_name", message=f"expected one of {', '.join(known)}, got {name!r}"
-            )
-            for name in wanted
-            if name not in known
+            Problem(where="names", kind="tensor_name", message=f"{expected}, got {name!r}")
+            for name in names
+            if name not in self._shapes
         ]
         problems += [
             Problem(where="sample_id", kind="sample", message=f"expected 64 hex digits, got {sample_id!r}")
             for sample_id in sample_ids
-            if not isinstance(sample_id, str) or re.fullmatch(ID_PATTERN, sample_id) is None
+            if _SAMPLE_ID.fullmatch(sample_id) is None
         ]
-        if not wanted or not sample_ids:
-            message = f"expected at least one sample and one name, got {len(sample_ids)} and {len(wanted)}"
+        if not names or not sample_ids:
+            message = f"expected at least one sample and one name, got {len(sample_ids)} and {len(names)}"
             problems.append(Problem(where="request", kind="empty", message=message))
-        if problems:
-            raise SchemaError(f"{self.dataset}@{self.number} has no such thing", problems)
-        fingerprint = self._headers[SCHEMA_HEADER]
-        return Asked(
-            self.dataset, self.number, self.schema, fingerprint, sample_ids, wanted, tokens, is_batch
-        )
+        return SchemaError(f"{self.dataset}@{self.number} has no such thing", problems)
 
 
 def request_headers(schema: Schema, wiring: Wiring | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from datagen.store.sample_data import SampleData
-from schemas.sample import sample_id
+from schemas.sample import prompt_id, sample_id
 from schemas.schema import Schema
 from tests.builders import random_sample, tiny_schema, tiny_target
 
@@ -35,7 +35,8 @@ def distinct_samples(schema: Schema, n_bytes: int, n_buffers: int = 4) -> list[S
         ids = buffer.tokens["input_ids"].astype(np.int32)
         ids[0] = number
         tokens = {**buffer.tokens, "input_ids": ids}
-        samples.append(replace(buffer, tokens=tokens, sample_id=sample_id(ids.tolist())))
+        prompt = prompt_id(ids.tolist(), {"mode": "capture"})
+        samples.append(replace(buffer, tokens=tokens, sample_id=sample_id(ids.tolist()), prompt_id=prompt))
     return samples
 
 
