@@ -56,6 +56,10 @@ demo: $(READY) $(MODEL) $(PROMPTS) ## run the main job on a real model and real 
 	    '  $(BIN)/strata plan --config deploy/runs/demo.toml   what a run will cost, beforehand' \
 	    '  make demo                                        again: it resumes and finds nothing to do'
 
+.PHONY: serve
+serve: $(READY) ## serve the datasets under data/ at http://127.0.0.1:8350 until Ctrl-C
+	@$(BIN)/strata serve --root data $(ARGS)
+
 .PHONY: test
 test: $(READY) assets ## set up and run all tests; pass options to pytest with ARGS="-k name"
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from datagen.store.snapshot import Snapshot
 from schemas.problem import Problem
 from schemas.records import SplitRule
-from schemas.split import split_of
+from schemas.split import split_ends, split_of, split_place
 from service.errors import MalformedError
 from service.wire.order import epoch_order
 
@@ -112,10 +112,9 @@ def _in_split(snapshot: Snapshot, rule: SplitRule, split: str) -> NDArray[np.int
     if not len(snapshot):
         return np.zeros(0, np.int64)
     conversations = cast(list[str], snapshot.index.column("conversation_id").to_pylist())
-    known: dict[str, bool] = {}
-    for conversation in conversations:
-        if conversation not in known:
-            known[conversation] = split_of(rule, conversation) == split
+    names, ends = [name for name, _ in rule.fractions], (0, *split_ends(rule))
+    low, high = ends[names.index(split)], ends[names.index(split) + 1]
+    known = {each: low <= split_place(rule, each) < high for each in set(conversations)}
     return np.flatnonzero([known[conversation] for conversation in conversations]).astype(np.int64)
 
 

@@ -190,6 +190,31 @@ def test_its_python_prints_what_its_comments_say(checkout: Path, service: str) -
             assert doctest.OutputChecker().check_output(want, got, doctest.ELLIPSIS), f"{line}\n{got}"
 
 
+@pytest.mark.slow
+def test_its_curl_examples_work(checkout: Path, service: str) -> None:
+    """As one script, in their order: what they answer is looked for in the order in which they stand."""
+    assert SERVE in ran(["make", "-n", "serve"], ROOT).out
+    (script,) = blocks("bash")
+    # A link to the folder alone would be another Python, without its packages.
+    script = script.replace(":8350", f":{service}").replace(".venv/bin/python", sys.executable)
+    result = ran(["bash", "-euo", "pipefail", "-c", script], checkout)
+    assert result.exit_code == 0, result.err
+    expected = (
+        '"name":"demo"',
+        '"number":1',
+        '"fingerprint":"',
+        '"length_histogram":[',
+        '"next":"/v1/datasets/demo/versions/1/samples?limit=2&min_tokens=128&cursor=',
+        "torch.Size([16, 576])",
+        '"status":409',
+        "expected layer3 for mine, got a dataset of embed, layer2, layer15, layer27, final",
+    )
+    rest = result.out
+    for each in expected:
+        assert each in rest, f"{each}\n{result.out}"
+        rest = rest.partition(each)[2]
+
+
 @pytest.mark.parametrize("page", ["README.md", "deploy/README.md"])
 def test_what_a_page_names_is_there(page: str) -> None:
     """Links, folders, files under `deploy/`, and every setting that is written as a flag."""
