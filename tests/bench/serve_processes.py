@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.app import create_app
 from service.settings import Settings
 
+_RECEIVED_BYTES = 2**20
+
 Target = Callable[[Connection, str], None]
 
 
@@ -85,12 +87,16 @@ def process(target: Target, path: Path) -> Iterator[tuple[int, int]]:
 
 
 class Fetcher:
-    """One kept-alive connection that asks for one path again and again, into one buffer."""
+    """One kept-alive connection that asks for one path again and again.
+
+    Bodies of `size` bytes are received into one small buffer: it is the server that is measured.
+    """
 
     def __init__(self, port: int, path: str, size: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._request = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode()
-        self.buffer = memoryview(bytearray(size))
+        self.size = size
+        self._buffer = memoryview(bytearray(_RECEIVED_BYTES))
 
     def ask(self) -> int:
         """Send the request, and return how many bytes of the body came with the head."""
@@ -100,7 +106,6 @@ class Fetcher:
             head += self._socket.recv(4096)
         said, _, rest = head.partition(b"\r\n\r\n")
         assert said.startswith(b"HTTP/1.1 200"), said
-        self.buffer[: len(rest)] = rest
         return len(rest)
 
     def fetch(self) -> None:
@@ -109,8 +114,8 @@ class Fetcher:
 
     def rest(self, at: int) -> None:
         """Receive the body from byte `at` on."""
-        while at < len(self.buffer):
-            n_bytes = self._socket.recv_into(self.buffer[at:])
+        while at < self.size:
+            n_bytes = self._socket.recv_into(self._buffer[: self.size - at])
             assert n_bytes, "the connection was closed in the middle"
             at += n_bytes
 

@@ -83,7 +83,7 @@ def rate(fetchers: list[Fetcher]) -> Rate:
         for thread in threads:
             thread.join()
 
-    n_bytes = sum(len(fetcher.buffer) for fetcher in fetchers)
+    n_bytes = sum(fetcher.size for fetcher in fetchers)
     return lambda: n_bytes / seconds(all_at_once) / 1e9
 
 
