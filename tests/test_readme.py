@@ -2,7 +2,8 @@
 
 Blocks marked `console` (their `$ ` lines) and `python` are run, verbatim and in their order, in a folder that
 looks like a checkout after `make assets`: `.venv/bin` is this interpreter's, `deploy/` and the assets are
-links, `data/` is its own. Blocks marked `text` are only shown.
+links, `data/` is its own. The block marked `bash` is run against the service. Blocks marked `text` are only
+shown.
 
 Two things are cheaper here than there. The environment limits every run to a few prompts and one worker
 (`STRATA_PROMPTS__LIMIT`, as the README says of every setting); model, prompts and Ray are the real ones. And

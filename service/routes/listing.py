@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from pydantic import AwareDatetime, BaseModel
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from datagen.store.dataset import Dataset
 from datagen.store.errors import StoreError
@@ -37,6 +37,19 @@ class VersionAnswer(BaseModel):
 
 class DatasetAnswer(BaseModel):
     """A dataset, its newest version's number, and what keeps it from being read, if anything does."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "name": "demo",
+                "latest": 1,
+                "n_samples": 436,
+                "n_tokens": 158547,
+                "size_bytes": 920000000,
+                "problems": [],
+            }
+        }
+    )
 
     name: str
     latest: int | None

@@ -5,13 +5,13 @@ from typing import Annotated
 import numpy as np
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from datagen.store.checksum import bytes_of, crc32c
 from schemas.problem import Problem
 from service.auth import Caller, requires
 from service.errors import RangeError
-from service.routes.parameters import MAX_INT, Epoch, Seed, Selected
+from service.routes.parameters import EXAMPLE_ID, MAX_INT, Epoch, Seed, Selected
 from service.selection import in_epoch, select
 from service.versioned import PREFIX, Version
 from service.wire.frame import Entry, build_frame
@@ -24,6 +24,10 @@ MAX_COUNT = 10_000
 
 class OrderItem(BaseModel):
     """The sample that stands at a position of an epoch."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"position": 0, "sample_id": EXAMPLE_ID, "n_tokens": 412}}
+    )
 
     position: int
     sample_id: str

@@ -7,12 +7,13 @@ from fastapi import Depends, Path, Query
 from schemas.sample import ID_PATTERN
 from service.selection import Selection
 
+EXAMPLE_ID = "0787ec2d4fe3a1ff7e52a76ad13efab9d199447223c89b810918bc5584e0e23f"
 MAX_INT = 2**31 - 1
 MAX_SEED = 2**63 - 1
 MAX_PAGE = 1000
 
 SampleId = Annotated[
-    str, Path(pattern=ID_PATTERN, description="a sample's id: 64 hex digits", examples=["0" * 64])
+    str, Path(pattern=ID_PATTERN, description="a sample's id: 64 hex digits", examples=[EXAMPLE_ID])
 ]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="at most so many")]
 Cursor = Annotated[

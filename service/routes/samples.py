@@ -6,12 +6,12 @@ from urllib.parse import urlencode
 
 import numpy as np
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from datagen.store.index import Location
 from service.auth import Caller, requires
 from service.cursor import Cursor as PageEnd
-from service.routes.parameters import Cursor, Limit, SampleId, Selected
+from service.routes.parameters import EXAMPLE_ID, Cursor, Limit, SampleId, Selected
 from service.selection import select, splits_of
 from service.versioned import PREFIX, MovedError, Served, Version, at_version
 from service.wire.names import crc32c_text
@@ -22,6 +22,19 @@ Reader = Annotated[Caller, requires("read")]
 
 class SampleAnswer(BaseModel):
     """A sample, as the index knows it; `n_trained` of its tokens carry a loss."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "sample_id": EXAMPLE_ID,
+                "prompt_id": EXAMPLE_ID,
+                "conversation_id": "sharegpt-17",
+                "n_tokens": 412,
+                "n_trained": 280,
+                "splits": ["train"],
+            }
+        }
+    )
 
     sample_id: str
     prompt_id: str
@@ -45,6 +58,8 @@ class SampleTensor(BaseModel):
 
 class SampleDetail(SampleAnswer):
     """A sample, and each of its tensors."""
+
+    model_config = ConfigDict(json_schema_extra={})
 
     part_id: str
     row_start: int
