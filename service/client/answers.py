@@ -4,7 +4,6 @@ from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from schemas.problem import Problem
 from schemas.record import validation_problems
 from service.client.errors import ProtocolError
 
@@ -72,9 +71,3 @@ class SamplePage(Answer):
 
     samples: tuple[SampleAnswer, ...]
     next_cursor: str | None = None
-
-
-class CheckAnswer(Answer):
-    """What a check found: every problem, notes among them, as the check itself says them."""
-
-    problems: tuple[Problem, ...]

@@ -1,20 +1,17 @@
 """The client: one service, a key, and how long and how often it is asked."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Self, Unpack, cast
 from urllib.parse import quote
 
 from schemas.errors import RecordError
-from schemas.problem import Problem
 from schemas.record import canonical_json
 from schemas.schema import Schema
 from service.client.answers import (
     AnswerT,
-    CheckAnswer,
     DatasetAnswer,
     DatasetsAnswer,
     VersionAnswer,
@@ -24,6 +21,7 @@ from service.client.asked import Asked, settle
 from service.client.errors import ProtocolError
 from service.client.options import Options
 from service.client.options import check as check_options
+from service.client.question import CheckAnswer, Question, body_of
 from service.client.session import Direct, Mode, Session, Settings
 from service.client.transport import Patience, Request
 from service.client.version import Version
@@ -117,14 +115,13 @@ class Client:
         stream = import_module("service.client.stream").Stream
         return cast("Stream", stream(replace(opened, wiring=settled.wiring), settled, options))
 
-    def check(self, question: Mapping[str, Any]) -> tuple[Problem, ...]:
-        """Return what the service's checks find, as `POST /v1/check` is asked.
+    def check(self, **question: Unpack[Question]) -> CheckAnswer:
+        """Return what the service's checks find; that things do not fit is an answer here, and no error.
 
-        Notes are among it; a refusal is an answer here, and no error.
+        Raises `InvalidError` when the question says too little to compare, or too much.
         """
-        request = Request("POST", "/v1/check", body=canonical_json(dict(question)))
-        data, _ = self.session.transport.json(request)
-        return CheckAnswer.read(data, "/v1/check").problems
+        request = Request("POST", "/v1/check", body=body_of(question))
+        return CheckAnswer.read(self.session.transport.json(request)[0], "/v1/check")
 
     def close(self) -> None:
         """Close the connections that are idle; the next request opens new ones."""

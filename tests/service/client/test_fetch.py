@@ -262,3 +262,17 @@ def test_a_client_and_its_version_are_pickled(client: Client, written: Written) 
         429,
         2.0,
     )
+
+
+def test_checks_are_asked_of_the_service(client: Client) -> None:
+    wrong = WIRING.model_copy(update={"fc": ("layer1", "layer3")})
+    answer = client.check(dataset="demo", wiring=wrong)
+    assert not answer.ok
+    with pytest.raises(errors.RefusedError) as caught:
+        client.version("demo", wiring=wrong)
+    assert set(caught.value.problems) <= set(answer.problems)
+    card = Card(target=tiny_target(), wiring=WIRING)
+    answer = client.check(dataset="demo", version="1", wiring=WIRING, card=card)
+    assert answer.ok, answer.problems
+    with pytest.raises(errors.InvalidError, match="nothing to compare"):
+        client.check(dataset="demo")

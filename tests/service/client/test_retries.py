@@ -1,6 +1,5 @@
 """What the client asks again for, after which pauses, and what it does not."""
 
-import json
 import time
 
 import pytest
@@ -148,13 +147,3 @@ def test_a_small_answer_that_is_cut_is_asked_again_even_where_its_rest_was_blank
     with misbehaving([cut, JSON]) as server, client_of(server) as client:
         assert [dataset.name for dataset in client.datasets()] == ["demo"]
         assert len(server.heard) == 2
-
-
-def test_a_check_gives_every_problem_the_notes_among_them() -> None:
-    slot = Problem(where="fc[0]", kind="slot", message="expected layer2, got embed", role="fc", slot=0)
-    note = Problem(where="position_start", kind="position_start", message="from 0, from 1", severity="note")
-    told = [slot.model_dump(mode="json"), note.model_dump(mode="json")]
-    answer = answering(200, json.dumps({"ok": False, "problems": told, "server": None}).encode())
-    with misbehaving([answer]) as server, client_of(server) as client:
-        assert client.check({"trainer": "speculators==0.9.0", "server": "sglang==0.5.23"}) == (slot, note)
-        assert server.heard[0].startswith(b"POST /v1/check ")
