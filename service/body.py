@@ -163,7 +163,8 @@ class Planner:
         stored = Stored(part, location.row_start, location.n_tokens, spec.name, block_bytes, first, end)
         whole_from = min(-(-first // block_bytes) * block_bytes, end)
         whole_to = end if end == size else max(end // block_bytes * block_bytes, whole_from)
-        self._add_cut(planned, stored.cut(0, whole_from - first))
+        if whole_from > first:
+            self._add_cut(planned, stored.cut(0, whole_from - first))
         if whole_from < whole_to:
             checksum = 0
             blocks = part.block_checksums(location.row_start, location.n_tokens, spec.name)
@@ -171,12 +172,11 @@ class Planner:
                 n_bytes = min(block_bytes, whole_to - start)
                 checksum = combine(checksum, int(blocks[start // block_bytes]), n_bytes)
             planned.add(stored.cut(whole_from - first, whole_to - first), checksum)
-        self._add_cut(planned, stored.cut(whole_to - first, end - first))
+        if whole_to < end:
+            self._add_cut(planned, stored.cut(whole_to - first, end - first))
 
     def _add_cut(self, planned: _Planned, stored: Stored) -> None:
         """Add a piece of a block: its checksum is nowhere, so it is read now."""
-        if not stored.n_bytes:
-            return
         data = np.empty(stored.n_bytes, np.uint8)
         stored.read_into(data)
         keeps = len(data) <= self._keep

@@ -5,7 +5,7 @@ cut of a body is segments again, so a byte range is read and checked like the wh
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +63,10 @@ class Stored:
 
     def cut(self, first: int, end: int) -> "Stored":
         """Return bytes `first` to `end` of these."""
-        return replace(self, first=self.first + first, end=self.first + end)
+        at = self.first
+        return Stored(
+            self.part, self.row_start, self.n_tokens, self.name, self.block_bytes, at + first, at + end
+        )
 
     def step(self, room: int) -> int:
         """Return how many bytes fit into `room`, up to the end of a block, so that none is read twice."""
