@@ -11,7 +11,8 @@ import tomllib
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -34,6 +35,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from datagen.engines.sampling import ANSWERING
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
 from datagen.flags import ENV_DELIMITER, ENV_PREFIX, Flag, by_setting, misspelt_variables, read_flags
@@ -100,6 +102,24 @@ class TensorSettings(Section):
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
 
 
+class GenerateSettings(Section):
+    """The target answers first, and the states of its own text are captured.
+
+    Without this section the prompts have their answers. All but `n` and `batch` decide a dataset's content.
+    """
+
+    max_tokens: PositiveInt = Field(description="tokens of an answer at most; a sample's stand in prompts")
+    temperature: float = Field(default=0.0, ge=0.0, description="0 takes the likeliest token")
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0, description="share of the probability to choose from")
+    stop: Names = Field(default=(), description="texts that end an answer, each a part of it")
+    n: PositiveInt = Field(default=1, description="answers to each prompt; a later run may ask for more")
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    on_truncated: Literal["keep", "quarantine"] = Field(
+        default="keep", description="what becomes of an answer that max_tokens cut"
+    )
+    batch: PositiveInt = Field(default=32, description="answers that a worker makes side by side")
+
+
 class PartSettings(Section):
     """When a part closes, and when parts are committed."""
 
@@ -155,6 +175,9 @@ class PlanSettings(Section):
     model_config_file: str | None = Field(
         default=None, description="a config.json to take the target's shape from, instead of the model"
     )
+    answer_tokens: PositiveFloat | None = Field(
+        default=None, description="tokens expected of an answer; empty: half of generate.max_tokens"
+    )
     probe_seconds: PositiveFloat = 10.0
 
 
@@ -169,6 +192,7 @@ class RunConfig(BaseSettings):
     prompts: PromptSettings
     engine: EngineSettings
     tensors: TensorSettings
+    generate: GenerateSettings | None = None
     parts: PartSettings = PartSettings()
     workers: WorkerSettings = WorkerSettings()
     audit: AuditSettings = AuditSettings()
@@ -190,6 +214,10 @@ def setting_names(model: type[BaseModel] = RunConfig, prefix: str = "") -> tuple
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
+    """Return the section of a field, also of one that may be absent."""
+    given = [one for one in get_args(annotation) if one is not NoneType]
+    if len(given) == 1:
+        annotation = given[0]
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
@@ -335,6 +363,7 @@ def _contradictions(config: RunConfig) -> list[Problem]:
                 repair="states are kept as they are computed, never cast",
             )
         )
+    problems += _generate_problems(config)
     if (config.plan.samples is None) != (config.plan.tokens_per_sample is None):
         problems.append(
             Problem(
@@ -342,3 +371,30 @@ def _contradictions(config: RunConfig) -> list[Problem]:
             )
         )
     return problems
+
+
+def _generate_problems(config: RunConfig) -> list[Problem]:
+    generate = config.generate
+    if generate is None:
+        return []
+    told: list[tuple[str, str, str]] = []
+    if config.engine.name not in ANSWERING:
+        expected = f"expected one of {', '.join(sorted(ANSWERING))}, whose target can answer"
+        told.append(("engine.name", f"{expected}, got {config.engine.name}", "or leave [generate] out"))
+    if generate.n > 1 and generate.temperature == 0:
+        message = f"expected 1 at temperature 0, where all answers are the same, got {generate.n}"
+        told.append(("generate.n", message, "set generate.temperature above 0"))
+    if generate.max_tokens >= config.prompts.max_tokens:
+        message = (
+            f"expected fewer than prompts.max_tokens = {config.prompts.max_tokens}, which holds the prompt "
+            f"and its answers, got {generate.max_tokens}"
+        )
+        told.append(("generate.max_tokens", message, "raise prompts.max_tokens"))
+    if not all(generate.stop):
+        told.append(("generate.stop", "expected texts, got an empty one", "leave it out"))
+    if generate.stop and config.engine.name == "synthetic":
+        told.append(("generate.stop", "expected none for the engine synthetic, which has no text", ""))
+    return [
+        Problem(where=where, kind="generate", message=message, repair=repair or None)
+        for where, message, repair in told
+    ]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from datagen.answering import AnsweringOrder
 from datagen.auditing import audit
 from datagen.code_version import code_version, package_versions
 from datagen.config import RunConfig
@@ -92,8 +93,9 @@ def run(config: RunConfig, worker_class: type[Worker] = Worker) -> RunSummary:
     job = open_job(config)
     if job.nothing_to_do:
         return _summary(job, begun)
-    check_room(config, predict(config, job.prepared.schema, job.todo), job.prepared.door)
-    n_tokens = sum(len(prompt.input_ids) for prompt in job.todo)
+    most = predict(config, job.prepared.schema, job.todo, at_most=True)
+    check_room(config, most, job.prepared.door)
+    n_tokens = sum(prompt.n_planned for prompt in job.todo)
     with Stopping() as stopping, open_reporter(len(job.todo), n_tokens) as reporter:
         if not job.todo:
             return _record_only(job, begun)
@@ -129,6 +131,21 @@ def work_order(job: Job) -> WorkOrder:
         schema=job.prepared.schema,
         engine=absolute_model(job.config.engine),
         batch_tokens=job.config.workers.batch_tokens,
+        answering=answering_order(job),
+    )
+
+
+def answering_order(job: Job) -> AnsweringOrder | None:
+    """Return how the workers' targets answer, `None` in capture mode."""
+    generate, sampling = job.config.generate, job.prepared.sampling
+    if generate is None or sampling is None:
+        return None
+    return AnsweringOrder(
+        sampling=sampling,
+        seed=generate.seed,
+        batch=generate.batch,
+        quarantine_truncated=generate.on_truncated == "quarantine",
+        prompts=job.config.prompts,
     )
 
 
@@ -202,7 +219,16 @@ def _make(job: Job, fleet: Fleet, reporter: Reporter, stopping: Stopping, begun:
         audit(job.config, job.prepared, fleet, job.run_id, reporter)
         making = time.monotonic()
         schedule = Schedule(units, job.config.workers.unit_attempts)
-        Loop(job.config.workers, job.run_id, fleet, schedule, ledger, reporter, stopping).work()
+        Loop(
+            job.config.workers,
+            job.run_id,
+            fleet,
+            schedule,
+            ledger,
+            reporter,
+            stopping,
+            answering=job.prepared.sampling is not None,
+        ).work()
         ledger.commit()
     except StrataError as error:
         ledger.commit()

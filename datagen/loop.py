@@ -1,10 +1,12 @@
 """The loop in the middle of a run: hand out, take what comes, commit when due, stop when asked."""
 
+from collections.abc import Sequence
+
 from datagen.config import WorkerSettings
 from datagen.errors import RunFailedError
 from datagen.fleet import Fleet, Lost, Made
 from datagen.ledger import Ledger
-from datagen.making import quarantined
+from datagen.making import UnitProgress, quarantined
 from datagen.progress import Reporter, Standing
 from datagen.schedule import Schedule
 from datagen.stopping import Stopping
@@ -28,6 +30,8 @@ class Loop:
         ledger: Ledger,
         reporter: Reporter,
         stopping: Stopping,
+        *,
+        answering: bool = False,
     ) -> None:
         self._workers = workers
         self._run_id = run_id
@@ -36,6 +40,7 @@ class Loop:
         self._ledger = ledger
         self._reporter = reporter
         self._stopping = stopping
+        self._answering = answering
         self._winding_up = False
 
     def work(self) -> None:
@@ -108,5 +113,10 @@ class Loop:
                 workers_alive=len(alive),
                 workers=self._fleet.n_workers,
                 version=version.number if version else None,
+                answered=self._answered(alive) if self._answering else None,
             )
         )
+
+    def _answered(self, alive: Sequence[UnitProgress]) -> int:
+        """Return how many samples have their answers: those made, and those of the units in hand."""
+        return self._ledger.n_samples + sum(max(worker.answered, worker.samples) for worker in alive)

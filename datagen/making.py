@@ -53,6 +53,13 @@ class UnitProgress:
     tokens: int = 0
     payload_bytes: int = 0
     quarantined: int = 0
+    answered: int = 0
+    """Samples whose answers are there, captured or not."""
+
+    def begin(self, unit: str) -> None:
+        """Start to count anew, for another unit."""
+        self.unit = unit
+        self.samples = self.tokens = self.payload_bytes = self.quarantined = self.answered = 0
 
 
 @dataclass
@@ -227,5 +234,5 @@ def quarantined(prompt: Prompt, reason: QuarantineReason, detail: str, run_id: s
         run_id=run_id,
         conversation_id=prompt.conversation_id,
         prompt_id=prompt.prompt_id,
-        sample_id=prompt.sample_id,
+        sample_id=prompt.sample_id if prompt.ask is None else None,
     )

@@ -6,7 +6,7 @@ run then writes.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from datagen.audit import audit_name, audit_schema, audit_unit
@@ -27,6 +27,10 @@ DATASET_FILES = 3
 RUN_FILES = 2
 """`start.json` and `end.json`."""
 SPARE_BYTES = 64 << 20
+TEXT_BYTES_A_TOKEN = 5
+"""Of an answer's text, in a guess before there is one."""
+ANSWER_RECORD_BYTES = 64
+"""How an answer ended and how long it is, as its sample keeps it."""
 UNKNOWN_DIGEST = "0" * 64
 
 
@@ -46,11 +50,18 @@ class Prediction:
         return self.sizes.total + self.audit_bytes
 
 
-def predict(config: RunConfig, schema: Schema, prompts: Sequence[Prompt], n_workers: int = 1) -> Prediction:
-    """Return what making `prompts` will write."""
+def predict(
+    config: RunConfig,
+    schema: Schema,
+    prompts: Sequence[Prompt],
+    n_workers: int = 1,
+    *,
+    at_most: bool = False,
+) -> Prediction:
+    """Return what making `prompts` will write; where the target answers, as expected, or at most."""
     units = make_units(prompts, schema.token_bytes, config.parts, n_workers)
     ratio = compressed_ratio([prompt.text for prompt in prompts if prompt.text])
-    parts = [[_sample_size(prompt, ratio) for prompt in unit.prompts] for unit in units]
+    parts = [[_sample_size(prompt, ratio, at_most) for prompt in unit.prompts] for unit in units]
     return _prediction(config, schema, parts, _audit_bytes(config, schema, prompts, ratio))
 
 
@@ -93,16 +104,23 @@ def _n_files(schema: Schema, n_parts: int, n_commits: int) -> int:
     return DATASET_FILES + n_parts * (PART_FILES + 2 * arrays) + 2 * n_commits if n_parts else 0
 
 
-def _sample_size(prompt: Prompt, ratio: float) -> SampleSize:
+def _sample_size(prompt: Prompt, ratio: float, at_most: bool = False) -> SampleSize:
     names = len(prompt.source) + len(prompt.conversation_id) + 8
-    return SampleSize(len(prompt.input_ids), names, ratio * len((prompt.text or "").encode()))
+    n_tokens = prompt.n_most if at_most else prompt.n_planned
+    n_text = len((prompt.text or "").encode())
+    if prompt.ask is not None:
+        n_answers = 1 + len(prompt.ask.following)
+        n_text += n_answers * ANSWER_RECORD_BYTES
+        if prompt.text is not None:
+            n_text += TEXT_BYTES_A_TOKEN * (n_tokens - len(prompt.input_ids))
+    return SampleSize(n_tokens, names, ratio * n_text)
 
 
 def _audit_bytes(config: RunConfig, schema: Schema, prompts: Sequence[Prompt], ratio: float) -> int:
     if not config.audit.samples:
         return 0
     unit = audit_unit(prompts, config.audit.samples, config.audit.max_tokens, frozenset())
-    part = [[_sample_size(prompt, ratio) for prompt in unit.prompts]]
+    part = [[_sample_size(replace(prompt, ask=None), ratio) for prompt in unit.prompts]]
     return part_sizes(audit_schema(schema.target, config.tensors.dtype), part).total if unit.prompts else 0
 
 

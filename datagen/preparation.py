@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from datagen.config import RunConfig
-from datagen.engines.opening import engine_version, longest_sample, read_target
+from datagen.engines.opening import ending_token_ids, engine_version, longest_sample, read_target
+from datagen.engines.sampling import Sampling
 from datagen.errors import ConfigError
 from datagen.places import root_problems
+from datagen.prompts.asking import Asking, make_asks
 from datagen.prompts.locate import locate
 from datagen.prompts.prompt import Prompt
 from datagen.prompts.render import make_prompts
 from datagen.prompts.stats import PromptStats
+from datagen.rendering import template_of
 from datagen.store.door import Door
 from datagen.store.opening import open_door
 from datagen.template.chat import ChatTemplate
-from datagen.template.tokenizer import load_tokenizer
 from schemas.errors import StrataError
 from schemas.problem import Problem
 from schemas.provenance import Provenance
@@ -40,10 +42,12 @@ class Preparation:
     prompts: tuple[Prompt, ...]
     stats: PromptStats
     quarantined: tuple[QuarantinedSample, ...]
+    sampling: Sampling | None = None
+    """How the target answers; `None` where its states over the prompts as they are are captured."""
 
     @property
     def n_tokens(self) -> int:
-        return sum(len(prompt.input_ids) for prompt in self.prompts)
+        return sum(prompt.n_planned for prompt in self.prompts)
 
 
 def prepare(config: RunConfig, run_id: str) -> Preparation:
@@ -66,10 +70,11 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
         door=door,
         target=target,
         schema=schema,
-        provenance=provenance_of(config),
+        provenance=provenance_of(config, read.sampling),
         prompts=read.prompts,
         stats=read.stats,
         quarantined=read.quarantined,
+        sampling=read.sampling,
     )
 
 
@@ -86,6 +91,7 @@ class _Read(NamedTuple):
     prompts: tuple[Prompt, ...]
     quarantined: tuple[QuarantinedSample, ...]
     stats: PromptStats
+    sampling: Sampling | None = None
 
 
 def _read(config: RunConfig, target: Target | None, run_id: str) -> _Read:
@@ -96,24 +102,54 @@ def _read(config: RunConfig, target: Target | None, run_id: str) -> _Read:
     stats = PromptStats(run_id)
     prompts: list[Prompt] = []
     refused: list[QuarantinedSample] = []
-    for item in make_prompts(config.prompts, _template(config), target.vocab_size, stats):
+    template = template_of(config.engine, config.prompts)
+    sampling = sampling_of(config, template)
+    if sampling is None:
+        items = make_prompts(config.prompts, template, target.vocab_size, stats)
+    else:
+        items = make_asks(config.prompts, template, target.vocab_size, stats, _asking(config, sampling))
+    for item in items:
         if isinstance(item, Prompt):
             prompts.append(item)
         else:
             refused.append(item)
-    return _Read(tuple(prompts), tuple(refused), stats)
+    return _Read(tuple(prompts), tuple(refused), stats, sampling)
 
 
-def _template(config: RunConfig) -> ChatTemplate | None:
-    engine = config.engine
-    if engine.model is None:
+def sampling_of(config: RunConfig, template: ChatTemplate | None) -> Sampling | None:
+    """Return how the target answers, or `None` in capture mode.
+
+    An answer ends at a token that the model's files name, or that the template writes behind an answer.
+    """
+    generate = config.generate
+    if generate is None:
         return None
-    tokenizer = load_tokenizer(
-        engine.model, revision=engine.revision, trust_remote_code=engine.trust_remote_code
+    endings = {*ending_token_ids(config.engine), *(template.ending_token_ids() if template else ())}
+    return Sampling(
+        max_tokens=generate.max_tokens,
+        sample_tokens=config.prompts.max_tokens,
+        temperature=generate.temperature,
+        top_p=generate.top_p,
+        stop=generate.stop,
+        stop_token_ids=tuple(sorted(endings)),
     )
-    if not tokenizer.chat_template:
-        return None  # prompts that are tokens already need none; messages are refused where they come up
-    return ChatTemplate(tokenizer, config.prompts.template_options)
+
+
+def _asking(config: RunConfig, sampling: Sampling) -> Asking:
+    assert config.generate is not None
+    expected = config.plan.answer_tokens or sampling.max_tokens / 2
+    return Asking(
+        request={"mode": "generate", **_decisive(config, sampling)},
+        n=config.generate.n,
+        expected_tokens=round(min(expected, sampling.max_tokens)),
+        most_tokens=sampling.max_tokens,
+    )
+
+
+def _decisive(config: RunConfig, sampling: Sampling) -> dict[str, object]:
+    """Return what decides the answers to a prompt: how many there are does not."""
+    assert config.generate is not None
+    return {**sampling.model_dump(mode="json"), "seed": config.generate.seed}
 
 
 def _tried(found: list[Problem], step: Callable[[], T]) -> T | None:
@@ -125,14 +161,18 @@ def _tried(found: list[Problem], step: Callable[[], T]) -> T | None:
         return None
 
 
-def provenance_of(config: RunConfig) -> Provenance:
+def provenance_of(config: RunConfig, sampling: Sampling | None) -> Provenance:
     """Return what decides the content of this run's samples."""
+    decisive: dict[str, object] | None = None
+    if sampling is not None and config.generate is not None:
+        decisive = {**_decisive(config, sampling), "on_truncated": config.generate.on_truncated}
     return Provenance(
         engine=config.engine.name,
         engine_version=engine_version(config.engine),
         dtype=config.engine.dtype,
-        mode="capture",
+        mode="capture" if decisive is None else "generate",
         max_tokens=config.prompts.max_tokens,
         on_too_long=config.prompts.on_too_long,
         min_trained_tokens=config.prompts.min_trained_tokens,
+        sampling=decisive,
     )

@@ -25,6 +25,6 @@ def probe(job: Job) -> float:
 
 def _some(prompts: Sequence[Prompt]) -> list[Prompt]:
     """Return prompts of all lengths, spread over the whole: a probe of the longest alone would mislead."""
-    total = sum(prompt.n_tokens for prompt in prompts)
+    total = sum(prompt.n_planned for prompt in prompts)
     step = max(1, total // PROBE_TOKENS)
     return sorted(prompts, key=lambda prompt: prompt.sample_id)[::step]

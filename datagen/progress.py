@@ -39,6 +39,8 @@ class Standing:
     workers_alive: int
     workers: int
     version: int | None
+    answered: int | None = None
+    """Samples whose target has answered; `None` in capture mode."""
 
 
 class Reporter(Protocol):
@@ -124,13 +126,15 @@ class BarReporter:
 
     def show(self, standing: Standing) -> None:
         rate = self._rate.after(standing.tokens)
-        facts = (
+        facts = [
             f"{standing.samples:,}/{self._total_samples:,} samples",
             f"{rate or 0:,.0f} tokens/s",
             human_bytes(standing.payload_bytes),
             f"quarantined {standing.quarantined}",
             f"workers {standing.workers_alive}/{standing.workers}",
-        )
+        ]
+        if standing.answered is not None:
+            facts.insert(0, f"{standing.answered:,} answered")
         self._progress.update(self._task, completed=standing.tokens, facts="  ".join(facts))
 
 

@@ -38,7 +38,9 @@ def problems_of(summary: RunSummary, allowed: float) -> list[Problem]:
     for reason in sorted(REFUSED_REASONS & set(summary.quarantined)):
         message = f"expected content as asked for, got {summary.quarantined[reason]:,} samples refused"
         problems.append(Problem(where=reason, kind="refused", message=message))
-    share = summary.n_quarantined / max(1, summary.prompts_read)
+    # An answer that was given before is no loss; and a prompt may be asked for several.
+    lost = summary.n_quarantined - summary.quarantined.get("duplicate_answer", 0)
+    share = lost / max(1, summary.prompts_read, summary.n_samples + summary.n_quarantined)
     if share > allowed:
         message = f"expected at most {allowed:.2%} of the prompts quarantined, got {share:.2%}"
         repair = "look at the reasons above; allow more with output.max_quarantined_share"

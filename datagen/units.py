@@ -26,7 +26,7 @@ class Unit:
 
     @property
     def n_tokens(self) -> int:
-        return sum(len(prompt.input_ids) for prompt in self.prompts)
+        return sum(prompt.n_planned for prompt in self.prompts)
 
     def failed(self) -> "Unit":
         """Return this unit with one more failed attempt."""
@@ -48,7 +48,7 @@ def make_units(
 ) -> list[Unit]:
     """Split prompts into units that fill a part each, or less where workers would otherwise idle."""
     ordered = sorted(prompts, key=lambda prompt: prompt.sample_id)
-    total = sum(len(prompt.input_ids) for prompt in ordered)
+    total = sum(prompt.n_planned for prompt in ordered)
     if not total:
         return []
     largest = max(1, parts.max_bytes // token_bytes)
@@ -65,7 +65,7 @@ def _groups(prompts: Sequence[Prompt], budget: int, largest: int, max_samples: i
     group: list[Prompt] = []
     tokens = 0
     for prompt in prompts:
-        length = len(prompt.input_ids)
+        length = prompt.n_planned
         if group and (tokens >= budget or tokens + length > largest or len(group) >= max_samples):
             yield group
             group, tokens = [], 0

@@ -14,12 +14,15 @@ from functools import cached_property
 
 import ray
 
+from datagen.answering import Answered, Answerer, AnsweringOrder
 from datagen.checks import NormProfile
-from datagen.engines.base import Engine, EngineInfo
+from datagen.engines.base import Answering, Engine, EngineInfo
+from datagen.engines.errors import EngineError
 from datagen.engines.opening import open_engine
 from datagen.engines.settings import EngineSettings
 from datagen.making import PartMaker, UnitProgress, UnitResult
 from datagen.prompts.prompt import Prompt
+from datagen.rendering import template_of
 from datagen.store.opening import open_door
 from datagen.store.part_reader import PartReader
 from datagen.units import Unit, batches
@@ -40,6 +43,8 @@ class WorkOrder:
     schema: Schema
     engine: EngineSettings
     batch_tokens: int
+    answering: AnsweringOrder | None = None
+    """`None` in capture mode."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,16 @@ class Worker:
     def _engine(self) -> Engine:
         return open_engine(self._order.engine, self._order.schema)
 
+    @cached_property
+    def _answerer(self) -> Answerer | None:
+        order = self._order.answering
+        if order is None:
+            return None
+        if not isinstance(self._engine, Answering):
+            raise EngineError(f"the engine {self._order.engine.name} cannot let its target answer")
+        template = template_of(self._order.engine, order.prompts)
+        return Answerer(self._engine, order, template, self._order.run_id, self._progress, self._stop.is_set)
+
     def _maker(self) -> PartMaker:
         return PartMaker(
             engine=self._engine,
@@ -103,8 +118,14 @@ class Worker:
         self._calibration = calibration
 
     def make(self, unit: Unit) -> UnitResult:
-        """Make one part of a unit."""
-        return self._maker().make(unit)
+        """Make one part of a unit; where the target answers, first its answers."""
+        self._progress.begin(unit.number)
+        if self._answerer is None:
+            return self._maker().make(unit)
+        begun = time.monotonic()
+        answered = self._answerer.answer(unit.prompts)
+        seconds = time.monotonic() - begun
+        return _with_answers(self._maker().make(replace(unit, prompts=answered.prompts)), answered, seconds)
 
     def audit(self, dataset: str, schema: Schema, unit: Unit) -> AuditResult:
         """Make the part of an audit set: the same loaded model, every boundary of `schema`.
@@ -132,7 +153,20 @@ class Worker:
         return AuditResult(result, positions, agreeing)
 
     def probe(self, prompts: Sequence[Prompt], seconds: float) -> float:
-        """Return tokens a second over batches of `prompts`, for about `seconds`; nothing is written."""
+        """Return tokens a second over batches of `prompts`, for about `seconds`; nothing is written.
+
+        Where the target answers, short answers are timed, and both rates are joined by the tokens expected.
+        """
+        if self._answerer is None:
+            return self._capture_rate(prompts, seconds)
+        begun = time.monotonic()
+        answered = self._answerer.probe(prompts)
+        rate = sum(map(len, answered)) / max(time.monotonic() - begun, 1e-9)
+        chosen = sum(prompt.n_planned - prompt.n_given for prompt in prompts)
+        share = chosen / max(1, sum(prompt.n_planned for prompt in prompts))
+        return 1.0 / (share / rate + 1.0 / self._capture_rate(prompts, seconds))
+
+    def _capture_rate(self, prompts: Sequence[Prompt], seconds: float) -> float:
         made = list(batches(prompts, self._order.batch_tokens))
         if not made:
             return 0.0
@@ -157,3 +191,14 @@ class Worker:
     def wind_up(self) -> None:
         """Close the part in hand after the batch in hand; what is left of its unit comes back unfinished."""
         self._stop.set()
+
+
+def _with_answers(result: UnitResult, answered: Answered, seconds: float) -> UnitResult:
+    """Return what came of a unit, its answers and the time that they took included."""
+    return replace(
+        result,
+        quarantined=(*answered.quarantined, *result.quarantined),
+        unfinished=(*answered.unfinished, *result.unfinished),
+        engine_seconds=result.engine_seconds + seconds,
+        seconds=result.seconds + seconds,
+    )

@@ -29,6 +29,8 @@ QuarantineReason = Literal[
     "non_finite",  # NaN or Inf in a tensor
     "wrong_content",  # dtype, shape, token ids or norm profile depart from what was asked
     "poison",  # killed the workers that tried it
+    "duplicate_answer",  # another answer came to the same token ids: the first is kept
+    "truncated_answer",  # an answer reached its limit, with generate.on_truncated = quarantine
 ]
 
 

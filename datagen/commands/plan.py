@@ -43,6 +43,8 @@ class Answer:
     """`None` where nothing is to be made, so that nothing was measured."""
     rate_from: str
     problems: tuple[Problem, ...]
+    most: Prediction | None = None
+    """Where the target answers: as much as may come at most, and what the space is held against."""
 
     @property
     def seconds(self) -> float:
@@ -70,11 +72,12 @@ def _read_answer(config: RunConfig) -> Answer:
     schema, door = job.prepared.schema, job.prepared.door
     workers = config.workers.count if config.workers.count != "auto" else 1
     prediction = predict(config, schema, job.todo, workers)
-    problems = tuple([] if job.nothing_to_do else room_problems(config, prediction, door))
+    most = predict(config, schema, job.todo, workers, at_most=True) if config.generate else None
+    problems = tuple([] if job.nothing_to_do else room_problems(config, most or prediction, door))
     rate, rate_from = config.plan.tokens_per_second, "given"
     if rate is None and job.todo:
         rate, rate_from = probe(job), "measured"
-    return Answer(schema, prediction, job, rate, rate_from, problems)
+    return Answer(schema, prediction, job, rate, rate_from, problems, most)
 
 
 def _assumed_answer(config: RunConfig) -> Answer:
@@ -101,6 +104,7 @@ def _assumed_answer(config: RunConfig) -> Answer:
 def as_data(answer: Answer) -> dict[str, object]:
     """Return the plan as JSON types."""
     stats = answer.job.prepared.stats if answer.job else None
+    most = answer.most
     return {
         "target": answer.schema.target.model_dump(mode="json"),
         "schema_fingerprint": answer.schema.fingerprint,
@@ -117,6 +121,7 @@ def as_data(answer: Answer) -> dict[str, object]:
         "bytes_of_dataset": answer.prediction.sizes.total,
         "bytes_of_audit_set": answer.prediction.audit_bytes,
         "bytes_total": answer.prediction.total_bytes,
+        "at_most": {"tokens": most.n_tokens, "bytes_total": most.total_bytes} if most else None,
         "tokens_per_second": answer.tokens_per_second,
         "rate_from": answer.rate_from,
         "seconds": answer.seconds,
@@ -139,6 +144,11 @@ def _print(answer: Answer, console: Console) -> None:
         for reason, count in sorted(stats.quarantined.items()):
             console.print(f"            {count:,} {reason}")
     console.print(f"samples     {prediction.n_samples:,}, {prediction.n_tokens:,} tokens")
+    if answer.most is not None:
+        console.print(
+            f"assumed     an answer's length (plan.answer_tokens, else half of generate.max_tokens): "
+            f"at most {answer.most.n_tokens:,} tokens, {human_bytes(answer.most.total_bytes)}"
+        )
     console.print(f"parts       {prediction.n_parts:,}, {prediction.n_files:,} files")
     console.print(_bytes_table(answer))
     rate = "nothing is to be made"

@@ -10,11 +10,12 @@ dtype (`ml_dtypes.bfloat16` where it is bfloat16), unpadded and unshifted.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from datagen.engines.sampling import Sampling
 from schemas.schema import Schema
 from schemas.target import Target
 
@@ -95,4 +96,33 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the model and its device memory; calling it again does nothing."""
+        ...
+
+
+class Answer(NamedTuple):
+    """What a target said: its own token ids, without the prompt, the token that ends its turn included.
+
+    `finish` is `stop` where it ended by itself or at a stop text, `length` where its limit cut it.
+    """
+
+    token_ids: tuple[int, ...]
+    finish: Literal["stop", "length"]
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """An engine that can let its target answer; every one passes `tests/contract/answering_contract.py`."""
+
+    def answer(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[int]
+    ) -> Sequence[Answer]:
+        """Return an answer to each prompt, in order.
+
+        An answer ends behind the first of `sampling.stop_token_ids` (which are all that end one: the model's
+        own and the template's), behind the token that completes one of `sampling.stop`, or at
+        `sampling.room` tokens. It follows from its prompt, the settings and its seed alone, in any batch,
+        but for the numerics of a batch. Temperature 0 takes the likeliest token and uses no seed.
+
+        Raises `BatchError` as `submit` does, and for a prompt that leaves no room for an answer.
+        """
         ...

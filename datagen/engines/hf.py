@@ -6,6 +6,7 @@ overflows float32 (above 1.8e19 a value) has the norm Inf, as one that holds Inf
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datagen.engines.architecture import read_config
-from datagen.engines.base import Capture, Engine, EngineInfo
+from datagen.engines.base import Answer, Capture, Engine, EngineInfo
 from datagen.engines.batch import padded
 from datagen.engines.copying import Carrier, Outbound
+from datagen.engines.decoding import decode
+from datagen.engines.endings import ending_token_ids
 from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.hooks import tapped
 from datagen.engines.identity import longest_sample, read_target
@@ -27,13 +30,22 @@ from datagen.engines.model_files import locate
 from datagen.engines.opening_checks import schema_problems
 from datagen.engines.positions import PositionRule, position_rule, together
 from datagen.engines.proof import Anatomy, prove
-from datagen.engines.sample_checks import checked
+from datagen.engines.sample_checks import checked, checked_prompts
+from datagen.engines.sampling import Sampling
 from datagen.engines.settings import EngineSettings
+from datagen.template.tokenizer import load_tokenizer
 from schemas.boundary import FINAL_NORMED, Place
 from schemas.schema import Schema
 from schemas.target import Target
 
-__all__ = ["HfEngine", "engine_version", "longest_sample", "open_engine", "read_target"]
+__all__ = [
+    "HfEngine",
+    "ending_token_ids",
+    "engine_version",
+    "longest_sample",
+    "open_engine",
+    "read_target",
+]
 
 LOGIT_BYTES = 64 << 20
 """Bytes of logits that the head makes at a time."""
@@ -65,6 +77,9 @@ class LoadedModel:
 
     def __init__(self, model: Any, anatomy: Anatomy, settings: EngineSettings, target: Target) -> None:
         self.anatomy: Anatomy | None = anatomy
+        self.model: Any = model
+        # What the model's makers recommend would be mixed into what the run says.
+        self.model.generation_config = transformers.GenerationConfig()
         self.positions: PositionRule = position_rule(model.config.get_text_config(decoder=True))
         self.settings = settings
         self.target = target
@@ -82,6 +97,20 @@ class LoadedModel:
             },
         )
 
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer beside the weights: stop texts are looked for in what it makes of tokens."""
+        return load_tokenizer(
+            str(self.settings.model),
+            revision=self.settings.revision,
+            trust_remote_code=self.settings.trust_remote_code,
+        )
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Return the text of tokens, special ones as they are written."""
+        text: str = self.tokenizer.decode(token_ids, clean_up_tokenization_spaces=False)
+        return text
+
     def parts(self) -> Anatomy:
         """Return the model's parts; raises `EngineError` once it is closed."""
         if self.anatomy is None:
@@ -90,7 +119,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Drop the weights."""
-        self.anatomy = None
+        self.anatomy = self.model = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -161,6 +190,21 @@ class HfEngine:
                 out["argmax"] = _head_argmax(anatomy, taken[FINAL_NORMED])
         return out
 
+    def answer(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[int]
+    ) -> Sequence[Answer]:
+        loaded = self._loaded
+        anatomy = loaded.parts()
+        checked_ids = checked_prompts(prompts, anatomy.vocab_size, sampling)
+        device = anatomy.input_device
+        answers: dict[int, Answer] = {}
+        for group in _side_by_side(checked_ids, sampling, loaded.positions):
+            members = [checked_ids[index] for index in group]
+            numbers = [seeds[index] for index in group]
+            made = decode(loaded.model, members, sampling, numbers, loaded.text_of, device)
+            answers.update(zip(group, made, strict=True))
+        return [answers[index] for index in range(len(prompts))]
+
     def head_argmax(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
         anatomy = self._loaded.parts()
         dtype = TORCH_DTYPES[self._loaded.settings.dtype]
@@ -222,6 +266,21 @@ class PendingForwards:
         for forward in self._forwards:
             by_place.update(zip(forward.group, forward.captures(self._names), strict=True))
         return [by_place[index] for index in range(self._n_samples)]
+
+
+def _side_by_side(
+    prompts: Sequence[NDArray[np.int32]], sampling: Sampling, rule: PositionRule
+) -> list[list[int]]:
+    """Return which prompts may be answered in one batch: one that may pass `rule.parting` is alone."""
+    longest = [len(prompt) + sampling.room(len(prompt)) for prompt in prompts]
+    groups = together(longest, rule)
+    if rule.parting is None:
+        return groups
+    return [
+        part
+        for group in groups
+        for part in ([group] if longest[group[0]] <= rule.parting else [[index] for index in group])
+    ]
 
 
 def _head_argmax(anatomy: Anatomy, normed: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Opens an engine by its name, and loads only that one's libraries: the synthetic engine never meets torch.
 
 An engine's module has four functions: `read_target(settings)`, `longest_sample(settings)`, `engine_version()`
-and `open_engine(settings, schema)`.
+and `open_engine(settings, schema)`; one that can answer has `ending_token_ids(settings)` too, and one that cannot
+give every tensor of every model `boundary_problems(settings, schema)`.
 """
 
 from importlib import import_module
@@ -9,6 +10,7 @@ from typing import Protocol, cast
 
 from datagen.engines.base import Engine
 from datagen.engines.settings import EngineName, EngineSettings
+from schemas.problem import Problem
 from schemas.schema import Schema
 from schemas.target import Target
 
@@ -18,6 +20,10 @@ class _EngineModule(Protocol):
 
     def longest_sample(self, settings: EngineSettings) -> int | None: ...
 
+    def ending_token_ids(self, settings: EngineSettings) -> tuple[int, ...]: ...
+
+    def boundary_problems(self, settings: EngineSettings, schema: Schema) -> list[Problem]: ...
+
     def engine_version(self) -> str: ...
 
     def open_engine(self, settings: EngineSettings, schema: Schema) -> Engine: ...
@@ -26,7 +32,11 @@ class _EngineModule(Protocol):
 _MODULES: dict[EngineName, str] = {
     "hf": "datagen.engines.hf",
     "synthetic": "datagen.engines.synthetic",
+    "vllm": "datagen.engines.vllm_inside",
 }
+
+_CHOOSY: frozenset[EngineName] = frozenset({"vllm"})
+"""Engines that cannot give every tensor of every model."""
 
 
 def read_target(settings: EngineSettings) -> Target:
@@ -43,6 +53,24 @@ def longest_sample(settings: EngineSettings) -> int | None:
     Raises `OpeningError` where the model's files cannot be read.
     """
     return _module(settings).longest_sample(settings)
+
+
+def ending_token_ids(settings: EngineSettings) -> tuple[int, ...]:
+    """Return the tokens that end an answer, by the model's files; only engines of `ANSWERING` are asked.
+
+    Raises `OpeningError` where the model's files cannot be read.
+    """
+    return _module(settings).ending_token_ids(settings)
+
+
+def boundary_problems(settings: EngineSettings, schema: Schema) -> list[Problem]:
+    """Return why the engine cannot give the tensors of `schema` or of its audit set, before anything is loaded.
+
+    Raises `OpeningError` where its package is not installed or the model's files cannot be read.
+    """
+    if settings.name not in _CHOOSY:
+        return []
+    return _module(settings).boundary_problems(settings, schema)
 
 
 def engine_version(settings: EngineSettings) -> str:

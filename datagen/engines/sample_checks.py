@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datagen.engines.errors import BatchError
+from datagen.engines.sampling import Sampling
 from schemas.problem import Problem
 
 
@@ -33,6 +34,28 @@ def checked(
             bad = wide[(wide < 0) | (wide >= vocab_size)][0]
             problems.append(_problem(where, f"expected ids from 0 to {vocab_size - 1}, got {bad}"))
         samples.append(wide.astype(np.int32))
+    if problems:
+        raise BatchError("the batch is refused", problems)
+    return samples
+
+
+def checked_prompts(
+    prompts: Sequence[Sequence[int]], vocab_size: int, sampling: Sampling
+) -> list[NDArray[np.int32]]:
+    """Return the prompts as int32 arrays.
+
+    Raises `BatchError` as `checked` does, and with every prompt that leaves no room for an answer.
+    """
+    samples = checked(prompts, vocab_size)
+    problems = [
+        _problem(
+            f"sample {index}",
+            f"expected fewer than the {sampling.sample_tokens} tokens of a sample, "
+            f"got a prompt of {len(ids)}",
+        )
+        for index, ids in enumerate(samples)
+        if sampling.room(len(ids)) < 1
+    ]
     if problems:
         raise BatchError("the batch is refused", problems)
     return samples

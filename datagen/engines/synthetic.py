@@ -14,10 +14,11 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.engines.base import Capture, Engine, EngineInfo
+from datagen.engines.base import Answer, Capture, Engine, EngineInfo
 from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.opening_checks import schema_problems
-from datagen.engines.sample_checks import checked
+from datagen.engines.sample_checks import checked, checked_prompts
+from datagen.engines.sampling import Sampling
 from datagen.engines.settings import EngineSettings, SyntheticSettings
 from schemas.boundary import FINAL, place_of
 from schemas.problem import Problem
@@ -59,6 +60,11 @@ def read_target(settings: EngineSettings) -> Target:
 def longest_sample(_settings: EngineSettings) -> int | None:
     """Return `None`: made-up states have no longest sample."""
     return None
+
+
+def ending_token_ids(_settings: EngineSettings) -> tuple[int, ...]:
+    """Return the one token that ends a made-up answer."""
+    return (0,)
 
 
 def engine_version() -> str:
@@ -104,6 +110,29 @@ class SyntheticEngine:
         self._banks.check_open()
         samples = checked(batch, self._target.vocab_size)
         return Done([self.capture(ids, with_argmax=with_argmax) for ids in samples])
+
+    def answer(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[int]
+    ) -> Sequence[Answer]:
+        """Make answers up: hashes of the prompt and, above temperature 0, of the seed; texts end none."""
+        self._banks.check_open()
+        checked_ids = checked_prompts(prompts, self._target.vocab_size, sampling)
+        return [
+            self._answer(ids, sampling, seed if sampling.temperature > 0 else 0)
+            for ids, seed in zip(checked_ids, seeds, strict=True)
+        ]
+
+    def _answer(self, prompt: NDArray[np.int32], sampling: Sampling, seed: int) -> Answer:
+        room = sampling.room(len(prompt))
+        key = sha256_hex(canonical_json([VERSION, self._settings.synthetic.seed, prompt.tolist(), seed]))
+        words = _mixed(np.arange(room, dtype=np.uint64) ^ np.uint64(int(key[:16], 16)))
+        ids = (words % np.uint64(self._target.vocab_size)).astype(np.int64)
+        # So that about half of the answers end by themselves.
+        ends = np.isin(ids, sampling.stop_token_ids) | (words % np.uint64(2 * sampling.max_tokens) == 0)
+        if not sampling.stop_token_ids or not ends.any():
+            return Answer(tuple(ids.tolist()), "length")
+        end = int(np.flatnonzero(ends)[0])
+        return Answer((*ids[:end].tolist(), sampling.stop_token_ids[0]), "stop")
 
     def capture(self, token_ids: NDArray[np.int32], *, with_argmax: bool = False) -> Capture:
         """Return the states of one sample: what `submit` hands out for it, in any batch."""

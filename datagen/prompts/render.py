@@ -98,13 +98,7 @@ class _Renderer:
 
     def _rendered(self, item: Conversation) -> "tuple[Rendered, str | None]":
         if self._template is None:
-            problem = Problem(
-                where=item.source,
-                kind="template",
-                message="expected input_ids and loss_mask, got messages, and no chat template to render them",
-                repair="give tokens, or a model whose folder holds a chat_template.jinja",
-            )
-            raise PromptError("the prompts cannot be rendered", [problem])
+            raise no_template(item.source)
         messages = trimmed(item.messages or (), self._settings.system_prompt, self._stats)
         try:
             rendered = self._template.render(messages, item.tools)
@@ -148,7 +142,7 @@ class _Renderer:
         if cut:
             self._stats.truncated += 1
             ids, mask = ids[:most], mask[:most]
-        self._check_vocabulary(ids)
+        check_vocabulary(ids, self._vocab_size)
         trained, least = int(np.count_nonzero(mask)), self._settings.min_trained_tokens
         if trained < least:
             behind = f" in the first {most}" if cut else ""
@@ -165,17 +159,30 @@ class _Renderer:
             text=encoded.text,
         )
 
-    def _check_vocabulary(self, ids: list[int]) -> None:
-        least, most = min(ids), max(ids)
-        if least < 0 or most >= min(self._vocab_size, INT32_MAX + 1):
-            wrong = least if least < 0 else most
-            raise RefusedRecord(
-                "token_out_of_vocabulary",
-                f"expected token ids from 0 to {self._vocab_size - 1}, got {wrong} at {ids.index(wrong)}",
-            )
-
     def _refuse(self, item: Conversation, verdict: RefusedRecord) -> QuarantinedSample:
         return self._stats.quarantine(verdict.reason, verdict.detail, item.source, item.conversation_id)
+
+
+def check_vocabulary(ids: list[int], vocab_size: int) -> None:
+    """Raise `RefusedRecord` for an id that the vocabulary does not have."""
+    least, most = min(ids, default=0), max(ids, default=0)
+    if least < 0 or most >= min(vocab_size, INT32_MAX + 1):
+        wrong = least if least < 0 else most
+        raise RefusedRecord(
+            "token_out_of_vocabulary",
+            f"expected token ids from 0 to {vocab_size - 1}, got {wrong} at {ids.index(wrong)}",
+        )
+
+
+def no_template(source: str) -> PromptError:
+    """Return the error of messages that no chat template renders."""
+    problem = Problem(
+        where=source,
+        kind="template",
+        message="expected input_ids and loss_mask, got messages, and no chat template to render them",
+        repair="give tokens, or a model whose folder holds a chat_template.jinja",
+    )
+    return PromptError("the prompts cannot be rendered", [problem])
 
 
 def _columns(item: Conversation) -> _Encoded:

@@ -1,8 +1,9 @@
 """The append: closed parts become samples of the next version, each sample exactly once.
 
-A sample that the version has already is left out: its part keeps the bytes, nobody names them. Same ids with
-another mask, seen here by another count of trained tokens, is a `mask_conflict` in quarantine: the first one
-that was committed stays. (Two masks with equal counts are told apart where prompts are read, not here: the
+A sample that the version has already is left out, and one that answers what a sample of it answers: its part
+keeps the bytes, nobody names them. Same ids with another mask, seen here by another count of trained tokens,
+is a `mask_conflict` in quarantine, same ids of another prompt a `duplicate_answer`: the first one that was
+committed stays. (Two masks with equal counts are told apart where prompts are read, not here: the
 index carries no mask.)
 """
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from datagen.store.closed_part import ClosedPart
@@ -22,13 +24,12 @@ from datagen.store.index_table import (
     PartReference,
     id_strings,
     index_schema,
-    int_values,
     pack_parts,
 )
 from datagen.store.quarantine import new_rows
 from datagen.store.tables import Tables
 from schemas.problem import Problem
-from schemas.records import QuarantinedSample
+from schemas.records import QuarantinedSample, QuarantineReason
 
 
 @dataclass(frozen=True)
@@ -103,34 +104,39 @@ class Append:
         for table in base.tables:
             known |= table.holds(ids)
         keep = first & ~known
-        doubles = list(self._mask_conflicts(base, rows, np.flatnonzero(~keep)))
+        doubles = list(self._doubles(base, rows, np.flatnonzero(~keep)))
+        keep &= ~_asked_before(base, rows, keep)
         if not keep.any():
             return None, doubles
         references = [PartReference(part.record.part_id, part.record_sha256) for part in self.parts]
         return IndexTable.sorted_from(rows.filter(pa.array(keep)), pack_parts(references)), doubles
 
-    def _mask_conflicts(
-        self, base: Base, rows: pa.Table, doubled: NDArray[np.int64]
-    ) -> Iterator[QuarantinedSample]:
+    def _doubles(self, base: Base, rows: pa.Table, doubled: NDArray[np.int64]) -> Iterator[QuarantinedSample]:
+        """Yield those of the rows that another one keeps out, and that were asked for otherwise."""
         if not len(doubled):
             return
         ids = id_strings(rows.column("sample_id"))
-        trained = int_values(rows.column("n_trained"), np.int32)
         distinct, first = np.unique(ids, return_index=True)
-        for row in doubled:
-            kept = _trained_in(base, ids[row])
-            expected = int(trained[first[np.searchsorted(distinct, ids[row])]]) if kept is None else kept
-            if trained[row] != expected:
-                yield self._conflict(rows.slice(int(row), 1).to_pylist()[0], expected)
+        for number in doubled:
+            row = rows.slice(int(number), 1).to_pylist()[0]
+            kept = _kept_in(base, ids[number])
+            if kept is None:
+                kept = rows.slice(int(first[np.searchsorted(distinct, ids[number])]), 1).to_pylist()[0]
+            if row["n_trained"] != kept["n_trained"]:
+                got = f"expected {kept['n_trained']} trained tokens as in the first one, "
+                yield self._left_out(row, "mask_conflict", f"{got}got {row['n_trained']}")
+            elif row["prompt_id"] != kept["prompt_id"]:
+                detail = f"conversation {kept['conversation_id']} was answered with the same token ids"
+                yield self._left_out(row, "duplicate_answer", detail)
 
-    def _conflict(self, row: dict[str, object], expected: int) -> QuarantinedSample:
+    def _left_out(self, row: dict[str, object], reason: QuarantineReason, detail: str) -> QuarantinedSample:
         sample_id, prompt_id = row["sample_id"], row["prompt_id"]
         assert isinstance(sample_id, bytes)
         assert isinstance(prompt_id, bytes)
         return QuarantinedSample(
             source=f"conversation {row['conversation_id']}",
-            reason="mask_conflict",
-            detail=f"expected {expected} trained tokens as in the first one, got {row['n_trained']}",
+            reason=reason,
+            detail=detail,
             run_id=self.run_id,
             conversation_id=str(row["conversation_id"]),
             prompt_id=prompt_id.hex(),
@@ -154,9 +160,28 @@ def joined_rows(parts: Sequence[ClosedPart]) -> pa.Table:
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _trained_in(base: Base, sample_id: bytes) -> int | None:
+def _kept_in(base: Base, sample_id: bytes) -> dict[str, object] | None:
+    """Return the row that a version has of a sample."""
     for table in base.tables:
         row = table.find(sample_id.ljust(ID_BYTES, b"\0"))
         if row is not None:
-            return int(table.rows.column("n_trained")[row].as_py())
+            found: dict[str, object] = table.rows.slice(row, 1).to_pylist()[0]
+            return found
     return None
+
+
+def _asked_before(base: Base, rows: pa.Table, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of the rows answer what another one answers already: two drivers may have asked the same.
+
+    The first of the rows to be kept stays, unless the version has one.
+    """
+    asked = rows.column("prompt_id")
+    prompts = id_strings(asked)
+    kept = np.flatnonzero(keep)
+    again = np.ones(len(prompts), np.bool_)
+    again[kept[np.unique(prompts[kept], return_index=True)[1]]] = False
+    for table in base.tables:
+        there = table.rows.column("prompt_id")
+        known = there.filter(pc.is_in(there, value_set=asked.combine_chunks()))
+        again |= np.isin(prompts, id_strings(known))
+    return again

@@ -75,6 +75,18 @@ class Encoder:
             encodings[at] = encoding
         return [_cut(encoding, one, max_tokens) for encoding, one in zip(encodings, rendered, strict=True)]
 
+    def token_ids(self, text: str) -> list[int]:
+        """Return the ids of a text, no special token added."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Return the text of ids, special tokens as they are written."""
+        text: str = self._tokenizer.decode(
+            list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return text
+
     def _encodings(self, texts: list[str]) -> list[Any]:
         return list(self._tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False))
 

@@ -68,9 +68,9 @@ def learn(
             raise UnrenderableError("turn 0 is an answer: expected a turn before it, got none")
         own_openings[turn] = _own_opening(renderer, turns[:turn], tools, pieces[turn])
         alone = (
-            pieces[-1] if turn == len(turns) - 1 else _behind(renderer.text(turns[: turn + 1], tools), turn)
+            pieces[-1] if turn == len(turns) - 1 else behind(renderer.text(turns[: turn + 1], tools), turn)
         )
-        endings[turn] = _ending(alone, pieces[turn + 1], specials)
+        endings[turn] = ending(alone, pieces[turn + 1], specials)
     return Skeleton(pieces, own_openings, endings)
 
 
@@ -84,18 +84,21 @@ def _pieces(text: str, n_turns: int) -> tuple[str, ...]:
     return (*pieces, text)
 
 
-def _behind(text: str, turn: int) -> str:
-    """Return what stands behind a turn's content."""
-    before, found, behind = text.rpartition(mark(turn))
+def behind(text: str, turn: int) -> str:
+    """Return what stands behind a turn's mark.
+
+    Raises `UnrenderableError` when the template does not write the turn once.
+    """
+    before, found, after = text.rpartition(mark(turn))
     if not found or mark(turn) in before:
         raise UnrenderableError(f"turn {turn}: expected the template to write it once")
-    return behind
+    return after
 
 
 def _own_opening(renderer: TextRenderer, before: Sequence[Message], tools: Tools | None, piece: str) -> str:
     """Return the end of `piece`, which opens an answer, that stands behind the generation prompt."""
     turn = len(before)
-    asked = _behind(renderer.text(before, tools, prompt=True), turn - 1)
+    asked = behind(renderer.text(before, tools, prompt=True), turn - 1)
     if asked.startswith(piece):
         return ""
     if not piece.startswith(asked):
@@ -104,12 +107,12 @@ def _own_opening(renderer: TextRenderer, before: Sequence[Message], tools: Tools
             f"got {piece!r}"
         )
     own = piece[len(asked) :]
-    has_prompt = asked != _behind(renderer.text(before, tools), turn - 1)
+    has_prompt = asked != behind(renderer.text(before, tools), turn - 1)
     # A template without a generation prompt writes the answer's header all the same: no word of the target's.
     return own if has_prompt or not own.strip() else ""
 
 
-def _ending(alone: str, following: str, specials: "re.Pattern[str] | None") -> str:
+def ending(alone: str, following: str, specials: "re.Pattern[str] | None") -> str:
     """Return the start of `following` up to the special token that ends the answer.
 
     `alone` is what the template writes when the conversation stops here: it tells the answer's own end from

@@ -24,7 +24,7 @@ class AnswerFinder:
     def __init__(self, renderer: TextRenderer, special_tokens: Sequence[str]) -> None:
         self._renderer = renderer
         longest_first = sorted(special_tokens, key=len, reverse=True)
-        self._specials = re.compile("|".join(map(re.escape, longest_first))) if special_tokens else None
+        self.specials = re.compile("|".join(map(re.escape, longest_first))) if special_tokens else None
         self._skeletons: dict[tuple[str, ...], Skeleton | UnrenderableError] = {}
         self._trims = list(product(TRIMS, TRIMS))
 
@@ -45,14 +45,14 @@ class AnswerFinder:
 
     def _skeleton(self, messages: Sequence[Message], tools: Tools | None) -> Skeleton:
         if tools or not all(message.keys() == {"role", "content"} for message in messages):
-            return learn(self._renderer, messages, tools, self._specials)
+            return learn(self._renderer, messages, tools, self.specials)
         roles = tuple(message["role"] for message in messages)
         known = self._skeletons.get(roles)
         if known is None:
             if len(self._skeletons) >= KEPT_SKELETONS:
                 self._skeletons.clear()
             try:
-                known = learn(self._renderer, messages, None, self._specials)
+                known = learn(self._renderer, messages, None, self.specials)
             except UnrenderableError as error:
                 known = error
             self._skeletons[roles] = known

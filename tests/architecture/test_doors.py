@@ -42,6 +42,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "prometheus_client": ("service.metrics",),
     "pydantic": (
         "datagen.config",
+        "datagen.engines.sampling",
         "datagen.engines.settings",
         "datagen.prompts.settings",
         "schemas",

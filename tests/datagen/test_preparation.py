@@ -22,7 +22,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
     monkeypatch.setattr("datagen.preparation.engine_version", lambda engine: "1")
     monkeypatch.setattr("datagen.preparation.longest_sample", lambda engine: None)
     monkeypatch.setattr(
-        "datagen.preparation.load_tokenizer", lambda *_, **__: SimpleNamespace(chat_template=None)
+        "datagen.rendering.load_tokenizer", lambda *_, **__: SimpleNamespace(chat_template=None)
     )
     return synthetic_config(tmp_path, engine__name="hf", engine__model="base-model")
 
