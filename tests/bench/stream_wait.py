@@ -66,6 +66,8 @@ def measured(
     def baseline() -> float:
         return n_bytes / seconds(plain) / 1e9
 
+    streamed = opened(0).n_samples * N_TOKENS * sum(wide_schema().tensor(name).row_bytes for name in NAMES)
+    assert streamed == n_bytes, f"expected {n_bytes} bytes to be streamed, got {streamed}"
     rows = []
     for depth in DEPTHS:
         ours, _, ratio = interleaved(partial(bare, depth), baseline, PAIRS)
