@@ -13,6 +13,7 @@ from datagen.checking import Asked, check
 from schemas.card import Card
 from schemas.judging import as_data
 from schemas.wiring import Wiring
+from service.keys import KeyFile
 from tests.builders import tiny_schema, tiny_target
 from tests.service.serving import client_of, make_dataset
 
@@ -144,3 +145,18 @@ def test_numbers_that_json_has_not_are_judged_and_not_repeated(client: httpx.Cli
         raise ValueError(f"expected no {number} in an answer")
 
     assert json.loads(answer.text, parse_constant=refuse)["ok"] is False
+
+
+@pytest.mark.parametrize("dataset", ["demo", "nobody"])
+def test_a_dataset_without_a_grant_is_refused_whether_or_not_it_is_there(
+    root: Path, tmp_path: Path, dataset: str
+) -> None:
+    """Here the dataset is named in the body, where no path tells of it."""
+    file = KeyFile(tmp_path / "keys.json")
+    key = file.create("trainer", "read", ("other",))
+    with client_of(root, keys=tmp_path / "keys.json") as client:
+        sent = {"Authorization": f"Bearer {key.written}"}
+        answer = client.post("/v1/check", json={"dataset": dataset, "server": "vllm"}, headers=sent)
+        assert answer.status_code == 403
+        assert client.post("/v1/check", json={"dataset": dataset, "server": "vllm"}).status_code == 401
+        assert client.get("/v1/datasets", headers=sent).json() == {"datasets": []}
