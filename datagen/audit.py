@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from datagen.checks import NormProfile
+from datagen.checks import Calibration, NormProfile, PrefixRows
+from datagen.checks.prefix import PREFIX_ROWS
+from datagen.checks.profile import behind_first
 from datagen.prompts.prompt import Prompt
 from datagen.store.dataset import Snapshot
 from datagen.units import Unit
 from schemas.boundary import all_names
+from schemas.calibration import CalibrationRecord
 from schemas.sample import prompt_id, sample_id
 from schemas.schema import INPUT_IDS, LOSS_MASK, TARGET_ARGMAX, DType, Schema
 from schemas.target import Target
@@ -97,7 +100,39 @@ def read_audit(snapshot: Snapshot) -> AuditReading:
     return AuditReading(
         n_samples=len(snapshot),
         n_tokens=snapshot.version.n_tokens,
-        profiles={name: NormProfile.of(np.concatenate(values)) for name, values in norms.items()},
+        profiles={name: NormProfile.of(behind_first(values)) for name, values in norms.items()},
         on_policy=chosen / asked if asked else None,
         on_policy_positions=asked,
     )
+
+
+def in_words(record: CalibrationRecord) -> str:
+    """Return what an audit set was held against, and how far its tensors are from that."""
+    worst = record.worst
+    if worst is None:
+        return "held against no witness"
+    near = (
+        f"; {worst.nearest} is nearest at {worst.distance:.2%}"
+        if worst.nearest and worst.distance is not None
+        else ""
+    )
+    outliers = sum(tensor.outliers for tensor in record.tensors)
+    return (
+        f"against {record.witness}: error by token at most {worst.median:.2%} median "
+        f"({worst.name}{near}), {max(tensor.p99 for tensor in record.tensors):.2%} p99, "
+        f"{outliers} of {record.n_tokens * len(record.tensors):,} rows beyond the limit"
+    )
+
+
+def read_calibration(snapshot: Snapshot, reading: AuditReading) -> Calibration:
+    """Return what a run's workers need of an audit set: of its rows, the first of each sample."""
+    schema = snapshot.schema
+    beginnings = (
+        (sample.tokens["input_ids"], sample.tensors)
+        for name in snapshot.sample_ids
+        for sample in [
+            snapshot.read(name, tokens=slice(0, min(PREFIX_ROWS, snapshot.location(name).n_tokens)))
+        ]
+    )
+    prefix = PrefixRows.of(schema.tensors[0].dtype, schema.names, beginnings)
+    return Calibration(reading.profiles, prefix)

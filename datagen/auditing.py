@@ -1,22 +1,35 @@
 """Makes the audit set before a run's first part, or takes the one there is; and calibrates the workers."""
 
-from datagen.audit import MIN_AGREEMENT, AuditReading, audit_name, audit_schema, audit_unit, read_audit
+from datetime import UTC, datetime
+
+from datagen.audit import (
+    MIN_AGREEMENT,
+    AuditReading,
+    audit_name,
+    audit_schema,
+    audit_unit,
+    in_words,
+    read_audit,
+    read_calibration,
+)
 from datagen.config import RunConfig
 from datagen.errors import RunFailedError
 from datagen.fleet import Fleet
 from datagen.preparation import Preparation
 from datagen.progress import Reporter
+from datagen.proving import AuditResult
 from datagen.store.dataset import Dataset
-from datagen.worker import AuditResult
+from schemas.calibration import CalibrationRecord
 from schemas.problem import Problem
 
 
 def audit(
     config: RunConfig, prepared: Preparation, fleet: Fleet, run_id: str, reporter: Reporter
 ) -> AuditReading | None:
-    """Make what is missing of the audit set, commit it, and hand its norm profiles to every worker.
+    """Make what is missing of the audit set, commit it, and hand what it says to every worker.
 
-    Raises `RunFailedError` when the head on the stored `final` does not choose as the engine did.
+    Raises `RunFailedError` when the head on the stored `final` does not choose as the engine did, or when a
+    tensor is not the witness's.
     """
     if not config.audit.samples:
         return None
@@ -29,23 +42,49 @@ def audit(
     unit = audit_unit(prepared.prompts, config.audit.samples, config.audit.max_tokens, seen)
     if unit.prompts and len(seen) < config.audit.samples:
         reporter.say("audit", f"capturing {len(unit.prompts)} samples with every boundary")
-        made: AuditResult = fleet.call_first("audit", name, schema, unit)
+        made: AuditResult = fleet.call_first("audit", name, schema, unit, config.audit.reference)
         _check(made)
         parts = [made.result.part] if made.result.part is not None else []
+        if parts:
+            record = _record(made, run_id)
+            dataset.write_calibration(record)
+            reporter.say("audit", in_words(record), witness=record.witness)
         dataset.commit(parts, made.result.quarantined, run_id=run_id)
-    reading = read_audit(dataset.snapshot())
-    fleet.calibrate(reading.profiles)
+    snapshot = dataset.snapshot()
+    reading = read_audit(snapshot)
+    fleet.calibrate(read_calibration(snapshot, reading))
     return reading
 
 
 def _check(made: AuditResult) -> None:
-    agreement = made.agreeing / made.positions if made.positions else 0.0
+    problems = list(made.problems)
+    if made.result.part is None:
+        problems += [
+            Problem(where="audit", kind=row.reason, message=row.detail) for row in made.result.quarantined
+        ]
+    untied = made.positions - made.tied
+    agreement = made.agreeing / untied if untied else float(made.positions > 0)
     if agreement < MIN_AGREEMENT:
         message = (
             "expected argmax(lm_head(norm(final))) to be the engine's own choice on at least "
-            f"{MIN_AGREEMENT:.0%} of the positions, got {made.agreeing} of {made.positions} ({agreement:.1%})"
+            f"{MIN_AGREEMENT:.0%} of the positions without a tie, got {made.agreeing} of {untied} "
+            f"({agreement:.1%})"
         )
-        problem = Problem(
-            where="final", kind="audit", message=message, repair="`final` is not what it should be"
+        problems.append(
+            Problem(where="final", kind="audit", message=message, repair="`final` is not what it should be")
         )
-        raise RunFailedError("the audit set does not hold", [problem])
+    if problems:
+        raise RunFailedError("the audit set does not hold", problems)
+
+
+def _record(made: AuditResult, run_id: str) -> CalibrationRecord:
+    return CalibrationRecord(
+        run_id=run_id,
+        made_at=datetime.now(UTC),
+        witness=made.witness,
+        n_tokens=made.result.n_tokens,
+        positions=made.positions,
+        tied=made.tied,
+        agreeing=made.agreeing,
+        tensors=made.tensors,
+    )

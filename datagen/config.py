@@ -153,6 +153,10 @@ class AuditSettings(Section):
 
     samples: int = Field(default=8, ge=0, description="0 makes no audit set")
     max_tokens: PositiveInt = 128
+    reference: Literal["auto", "hf", "engine", "none"] = Field(
+        default="auto",
+        description="what it is held against: transformers (hf), the engine's second pass, or hf where it fits",
+    )
 
 
 class RaySettings(Section):

@@ -8,14 +8,13 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
-from datagen.checks import NormProfile
+from datagen.checks import Calibration
 from datagen.config import RaySettings, WorkerSettings
 from datagen.errors import FleetError
 from datagen.making import UnitProgress, UnitResult
@@ -79,7 +78,7 @@ class Fleet:
         self._cluster = cluster
         self._replicas: list[_Replica] = []
         self._own_ray = False
-        self._calibration: Mapping[str, NormProfile] = {}
+        self._calibration = Calibration()
 
     def start(self, most: int) -> list[WorkerFacts]:
         """Start or join Ray and load at most `most` replicas; return who they are.
@@ -164,8 +163,8 @@ class Fleet:
         except RayActorError as error:
             raise _actor_error(error) from error
 
-    def calibrate(self, calibration: Mapping[str, NormProfile]) -> None:
-        """Tell every worker the audit set's norm profiles; one that is restarted is told again."""
+    def calibrate(self, calibration: Calibration) -> None:
+        """Tell every worker what the audit set says; one that is restarted is told again."""
         self._calibration = calibration
         self.call_each("calibrate", calibration)
 

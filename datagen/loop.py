@@ -6,7 +6,7 @@ from datagen.config import WorkerSettings
 from datagen.errors import RunFailedError
 from datagen.fleet import Fleet, Lost, Made
 from datagen.ledger import Ledger
-from datagen.making import UnitProgress, quarantined
+from datagen.making import UnitProgress, UnitResult, quarantined
 from datagen.progress import Reporter, Standing
 from datagen.schedule import Schedule
 from datagen.stopping import Stopping
@@ -73,6 +73,7 @@ class Loop:
 
     def _take(self, came: Made | Lost) -> None:
         if isinstance(came, Made):
+            self._check_part(came.result)
             self._schedule.finished()
             self._ledger.add(came.result.part, came.result.quarantined)
         elif isinstance(came.error, (StoreError, RunFailedError)):
@@ -87,6 +88,17 @@ class Loop:
                 row = quarantined(poison.prompt, "poison", poison.detail, self._run_id)
                 self._ledger.add(None, [row])
         self._check_refused()
+
+    def _check_part(self, result: UnitResult) -> None:
+        """Stop at a wrong part that is more than may be refused, and record nothing of it: a later run, with
+        an engine that was mended, makes its samples."""
+        refused = sum(self._ledger.refused(REFUSED_REASONS).values()) + len(result.quarantined)
+        if result.wrong and refused > self._workers.max_refused:
+            raise RunFailedError(
+                f"stopped: unit {result.unit} is wrong as a whole, and its {len(result.quarantined)} samples "
+                f"are more than workers.max_refused = {self._workers.max_refused} allows",
+                result.wrong,
+            )
 
     def _check_refused(self) -> None:
         refused = self._ledger.refused(REFUSED_REASONS)

@@ -8,13 +8,20 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.checks import NormProfile, capture_problem, profile_problems
+from datagen.checks import (
+    Calibration,
+    bears_witness,
+    candidates,
+    profile_problems,
+    recapture_problems,
+    sample_problems,
+)
 from datagen.engines.base import Capture, Engine, Pending
 from datagen.errors import RunFailedError
 from datagen.prompts.prompt import Prompt
@@ -33,7 +40,11 @@ QUEUED_BATCHES = 2
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What came of a unit: at most one part, the samples refused, and those left when it was told to stop."""
+    """What came of a unit: at most one part, the samples refused, and those left when it was told to stop.
+
+    `wrong` says why the part as a whole was refused, and with it every sample of it. `check_seconds` is the
+    time that content checks took, in the writer's thread and, for a sample's second pass, in the engine.
+    """
 
     unit: str
     part: ClosedPart | None
@@ -42,6 +53,8 @@ class UnitResult:
     n_tokens: int
     engine_seconds: float
     seconds: float
+    check_seconds: float = 0.0
+    wrong: tuple[Problem, ...] = ()
 
 
 @dataclass
@@ -71,7 +84,8 @@ class PartMaker:
     dataset: str
     run_id: str
     batch_tokens: int
-    calibration: Mapping[str, NormProfile] = field(default_factory=dict)
+    calibration: Calibration = field(default_factory=Calibration)
+    recapture: bool = True
     with_argmax: bool = False
     progress: UnitProgress = field(default_factory=UnitProgress)
     stopping: Callable[[], bool] = lambda: False
@@ -79,17 +93,22 @@ class PartMaker:
     def make(self, unit: Unit) -> UnitResult:
         """Return the part of a unit; raises `StoreError` or `EngineError`, and then leaves no part.
 
-        Raises `RunFailedError` when the part's norms are not those of the calibration.
+        A part whose norms are not those of the calibration, or of which a sample is not what a second pass
+        gives, is not made: all its samples are refused.
         """
         begun = time.monotonic()
         self.progress.unit = unit.number
         self.progress.samples = self.progress.tokens = self.progress.payload_bytes = 0
         writer = PartWriter(self.door, self.dataset, self.engine.schema, self.run_id)
         try:
-            with _WriteBehind(writer, self.run_id, self.progress) as behind:
+            with _WriteBehind(self, writer) as behind:
+                again = candidates(unit.prompts) if self.recapture else ()
+                behind.keep = {prompt.sample_id for prompt in again}
                 unfinished, engine_seconds = self._capture(unit, behind)
-            self._check_profile(unit, behind.norms)
-            part = writer.close() if writer.n_samples else None
+            checking = time.monotonic()
+            wrong = self._part_problems(again, behind)
+            check_seconds = behind.check_seconds + time.monotonic() - checking
+            part = writer.close() if writer.n_samples and not wrong else None
         except BaseException:
             writer.abort()
             raise
@@ -98,11 +117,13 @@ class PartMaker:
         return UnitResult(
             unit=unit.number,
             part=part,
-            quarantined=tuple(behind.quarantined),
+            quarantined=self._refused(unit, unfinished, behind, wrong),
             unfinished=unfinished,
-            n_tokens=writer.n_tokens,
+            n_tokens=0 if wrong else writer.n_tokens,
             engine_seconds=engine_seconds,
             seconds=time.monotonic() - begun,
+            check_seconds=check_seconds,
+            wrong=tuple(wrong),
         )
 
     def _capture(self, unit: Unit, behind: "_WriteBehind") -> tuple[tuple[Prompt, ...], float]:
@@ -125,13 +146,32 @@ class PartMaker:
             engine_seconds += time.monotonic() - begun
         return tuple(unfinished), engine_seconds
 
-    def _check_profile(self, unit: Unit, norms: Mapping[str, Sequence[NDArray[np.float32]]]) -> None:
-        whole = {name: np.concatenate(pieces) for name, pieces in norms.items() if pieces}
-        if not whole:
-            return
-        problems = list(profile_problems(self.engine.schema, whole, self.calibration))
-        if problems:
-            raise RunFailedError(f"unit {unit.number} does not hold what the audit set holds", problems)
+    def _part_problems(self, again: Sequence[Prompt], behind: "_WriteBehind") -> list[Problem]:
+        schema = self.engine.schema
+        problems = list(profile_problems(schema, behind.norms, self.calibration.profiles))
+        for prompt in again:
+            first = behind.kept.get(prompt.sample_id)
+            if first is None:
+                continue
+            (capture,) = self.engine.submit([prompt.input_ids.tolist()]).result()
+            if bears_witness(schema, prompt, capture):
+                return problems + recapture_problems(schema, first, capture)
+        return problems
+
+    def _refused(
+        self, unit: Unit, unfinished: Sequence[Prompt], behind: "_WriteBehind", wrong: Sequence[Problem]
+    ) -> tuple[QuarantinedSample, ...]:
+        """Return the samples that were refused: with a wrong part, every one that is not left over."""
+        if not wrong:
+            return tuple(behind.quarantined)
+        gone = {row.prompt_id for row in behind.quarantined} | {prompt.prompt_id for prompt in unfinished}
+        rest = [prompt for prompt in unit.prompts if prompt.prompt_id not in gone]
+        detail = f"with its part: {'; '.join(map(str, wrong))}"
+        self.progress.quarantined += len(rest)
+        return (
+            *behind.quarantined,
+            *(quarantined(prompt, "wrong_content", detail, self.run_id) for prompt in rest),
+        )
 
 
 def _hand_over(batch: Sequence[Prompt], pending: Pending, behind: "_WriteBehind") -> None:
@@ -145,12 +185,18 @@ def _hand_over(batch: Sequence[Prompt], pending: Pending, behind: "_WriteBehind"
 class _WriteBehind:
     """The writer's thread: checks and appends samples in the order they come, collects those refused."""
 
-    def __init__(self, writer: PartWriter, run_id: str, progress: UnitProgress) -> None:
+    def __init__(self, maker: PartMaker, writer: PartWriter) -> None:
         self.quarantined: list[QuarantinedSample] = []
+        self.keep: set[str] = set()
+        self.kept: dict[str, Capture] = {}
+        """The captures of samples to `keep` that were not refused."""
+        self.check_seconds = 0.0
+        self._schema = maker.engine.schema
+        self._calibration = maker.calibration
         self.norms: dict[str, list[NDArray[np.float32]]] = {}
         self._writer = writer
-        self._run_id = run_id
-        self._progress = progress
+        self._run_id = maker.run_id
+        self._progress = maker.progress
         self._queue: queue.Queue[list[tuple[Prompt, Capture]] | None] = queue.Queue(QUEUED_BATCHES)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="write-behind", daemon=True)
@@ -183,17 +229,22 @@ class _WriteBehind:
                     self._failure = error
 
     def _add(self, prompt: Prompt, capture: Capture) -> None:
-        found = capture_problem(prompt, capture)
+        checking = time.monotonic()
+        found = sample_problems(self._schema, self._calibration, prompt, capture)
+        self.check_seconds += time.monotonic() - checking
         if found is not None:
-            self._refuse(prompt, *found)
+            reason, problems = found
+            self._refuse(prompt, reason, *problems)
             return
         try:
             self._writer.add(_sample_data(prompt, capture))
         except RefusedError as error:
             kinds = {problem.kind for problem in error.problems}
-            reason: QuarantineReason = "non_finite" if kinds == {"non_finite"} else "wrong_content"
+            reason = "non_finite" if kinds == {"non_finite"} else "wrong_content"
             self._refuse(prompt, reason, *error.problems)
             return
+        if prompt.sample_id in self.keep:
+            self.kept[prompt.sample_id] = capture
         for name, norms in capture.norms.items():
             self.norms.setdefault(name, []).append(norms)
         self._progress.samples = self._writer.n_samples

@@ -26,6 +26,8 @@ DATASET_FILES = 3
 """`dataset.json`, the schema, `latest`."""
 RUN_FILES = 2
 """`start.json` and `end.json`."""
+CALIBRATION_FILES = 1
+"""`calibration.json` of the audit set."""
 SPARE_BYTES = 64 << 20
 TEXT_BYTES_A_TOKEN = 5
 """Of an answer's text, in a guess before there is one."""
@@ -87,7 +89,7 @@ def _prediction(
     commits = -(-len(parts) // config.parts.commit_every_parts)
     n_files = _n_files(schema, len(parts), commits) + (RUN_FILES if parts else 0)
     if audit_bytes:
-        n_files += _n_files(audit_schema(schema.target, config.tensors.dtype), 1, 1)
+        n_files += _n_files(audit_schema(schema.target, config.tensors.dtype), 1, 1) + CALIBRATION_FILES
     return Prediction(
         n_samples=sum(len(part) for part in parts),
         n_tokens=sum(sample.n_tokens for part in parts for sample in part),

@@ -15,6 +15,7 @@ from datagen.audit import AuditReading, audit_name, read_audit
 from datagen.store.dataset import Dataset, Snapshot
 from datagen.store.door import Door
 from datagen.store.errors import NotFoundError
+from schemas.calibration import CalibrationRecord
 from schemas.problem import Problem
 from schemas.records import RunEnd, RunStart, VersionRecord
 from schemas.schema import TensorSpec
@@ -52,6 +53,8 @@ class DatasetView:
     lines: tuple[TensorLine, ...]
     n_measured: int
     audit: AuditReading | None
+    calibrations: tuple[CalibrationRecord, ...]
+    """What the audit set was held against when it was made, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def view_dataset(door: Door, name: str, version: int | str | None) -> DatasetVie
         lines=_lines(snapshot, (snapshot.read(sample_id, names=()).norms for sample_id in measured)),
         n_measured=len(measured),
         audit=_audit(door, name),
+        calibrations=_calibrations(door, name),
     )
 
 
@@ -132,6 +136,13 @@ def _audit(door: Door, name: str) -> AuditReading | None:
         return read_audit(Dataset.open(door, audit_name(name)).snapshot())
     except NotFoundError:
         return None  # a dataset made without one
+
+
+def _calibrations(door: Door, name: str) -> tuple[CalibrationRecord, ...]:
+    try:
+        return tuple(Dataset.open(door, audit_name(name)).calibrations())
+    except NotFoundError:
+        return ()  # a dataset made without one
 
 
 def _lines(snapshot: Snapshot, norms: Iterable[Mapping[str, NDArray[np.float32]]]) -> tuple[TensorLine, ...]:

@@ -8,26 +8,27 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import ray
 
 from datagen.answering import Answered, Answerer, AnsweringOrder
-from datagen.checks import NormProfile
+from datagen.checks import Calibration
+from datagen.checks.witness import Reference
 from datagen.engines.base import Answering, Engine, EngineInfo
 from datagen.engines.errors import EngineError
 from datagen.engines.opening import open_engine
 from datagen.engines.settings import EngineSettings
 from datagen.making import PartMaker, UnitProgress, UnitResult
 from datagen.prompts.prompt import Prompt
+from datagen.proving import AuditResult, prove_part
 from datagen.rendering import template_of
 from datagen.store.opening import open_door
 from datagen.store.part_reader import PartReader
 from datagen.units import Unit, batches
-from schemas.boundary import FINAL
-from schemas.schema import TARGET_ARGMAX, Schema
+from schemas.schema import Schema
 from schemas.target import Target
 
 STATUS = "status"
@@ -57,15 +58,6 @@ class WorkerFacts:
     target: Target
 
 
-@dataclass(frozen=True)
-class AuditResult:
-    """The audit part, and on how many positions the head on the stored `final` chose as the engine did."""
-
-    result: UnitResult
-    positions: int
-    agreeing: int
-
-
 class Worker:
     """Makes parts; lives in one process with one engine, which is loaded when it is first needed.
 
@@ -77,7 +69,7 @@ class Worker:
         self._door = open_door(order.root)
         self._stop = threading.Event()
         self._progress = UnitProgress()
-        self._calibration: Mapping[str, NormProfile] = {}
+        self._calibration = Calibration()
 
     @cached_property
     def _engine(self) -> Engine:
@@ -109,8 +101,8 @@ class Worker:
         """Load the model, and return who this is."""
         return WorkerFacts(platform.node(), os.getpid(), self._engine.info, self._engine.target)
 
-    def calibrate(self, calibration: Mapping[str, NormProfile]) -> None:
-        """Take the audit set's norm profiles: parts that depart from them are refused from now on.
+    def calibrate(self, calibration: Calibration) -> None:
+        """Take what the audit set says: samples and parts that depart from it are refused from now on.
 
         It is the first call to a worker that was restarted, too: it answers once the model is loaded.
         """
@@ -127,30 +119,23 @@ class Worker:
         seconds = time.monotonic() - begun
         return _with_answers(self._maker().make(replace(unit, prompts=answered.prompts)), answered, seconds)
 
-    def audit(self, dataset: str, schema: Schema, unit: Unit) -> AuditResult:
-        """Make the part of an audit set: the same loaded model, every boundary of `schema`.
-
-        The head is run on `final` as it was read back from the store, so that the whole way is proven.
-        """
+    def audit(self, dataset: str, schema: Schema, unit: Unit, reference: Reference) -> AuditResult:
+        """Make the part of an audit set, with the same loaded model and every boundary, and prove it."""
         engine = self._engine.handing_out(schema)
         maker = replace(
             self._maker(),
             engine=engine,
             dataset=dataset,
-            calibration={},
+            calibration=Calibration(),
+            recapture=False,
             with_argmax=True,
             progress=UnitProgress(),
         )
         result = maker.make(unit)
-        positions = agreeing = 0
-        if result.part is not None:
-            reader = PartReader(self._door, dataset, result.part.record.part_id, schema)
-            for sample in reader.samples():
-                final = reader.read_tensor(sample.row_start, sample.n_tokens, FINAL)
-                argmax = reader.read_tokens(sample.row_start, sample.n_tokens, TARGET_ARGMAX.name)
-                positions += argmax.size
-                agreeing += int((engine.head_argmax(final) == argmax).sum())
-        return AuditResult(result, positions, agreeing)
+        if result.part is None:
+            return AuditResult(result)
+        reader = PartReader(self._door, dataset, result.part.record.part_id, schema)
+        return prove_part(result, reader, engine, self._order.engine, reference)
 
     def probe(self, prompts: Sequence[Prompt], seconds: float) -> float:
         """Return tokens a second over batches of `prompts`, for about `seconds`; nothing is written.

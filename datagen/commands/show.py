@@ -7,7 +7,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from datagen.audit import AuditReading
+from datagen.audit import AuditReading, in_words
 from datagen.printing import PlainConsole
 from datagen.show import DatasetView, SampleView, TensorLine, view_dataset, view_sample
 from datagen.store.opening import open_door
@@ -60,6 +60,7 @@ def dataset_data(view: DatasetView) -> dict[str, object]:
         "tensors": [_line_data(line) for line in view.lines],
         "samples_measured": view.n_measured,
         "audit": None if view.audit is None else _audit_data(view.audit),
+        "calibrations": [record.model_dump(mode="json") for record in view.calibrations],
     }
 
 
@@ -132,6 +133,10 @@ def _facts(view: DatasetView) -> Iterator[tuple[str, str]]:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(view.quarantined.items()))
     yield "quarantine", f"{sum(view.quarantined.values()):,}" + (f" ({reasons})" if reasons else "")
     yield "on-policy", _on_policy(view)
+    for record in view.calibrations:
+        yield "calibrated", f"run {record.run_id}, {in_words(record)}"
+        untied = record.positions - record.tied
+        yield "", f"the head on `final` chose as the engine on {record.agreeing:,} of {untied:,} positions"
 
 
 def _on_policy(view: DatasetView) -> str:

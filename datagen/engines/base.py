@@ -99,6 +99,15 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class TieTelling(Protocol):
+    """An engine that can say where its head has no single choice."""
+
+    def head_ties(self, final: NDArray[np.generic]) -> NDArray[np.bool_]:
+        """Return for stored `final` rows `[T, H]` where two tokens have the same largest logit `[T]`."""
+        ...
+
+
 class Answer(NamedTuple):
     """What a target said: its own token ids, without the prompt, the token that ends its turn included.
 

@@ -5,7 +5,7 @@ device at once; norms are reduced there in float32; host copies run on a side st
 overflows float32 (above 1.8e19 a value) has the norm Inf, as one that holds Inf.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -206,6 +206,18 @@ class HfEngine:
         return [answers[index] for index in range(len(prompts))]
 
     def head_argmax(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
+        anatomy, normed = self._normed(final)
+        with torch.inference_mode():
+            return _head_argmax(anatomy, normed).cpu().numpy()
+
+    def head_ties(self, final: NDArray[np.generic]) -> NDArray[np.bool_]:
+        anatomy, normed = self._normed(final)
+        with torch.inference_mode():
+            best = [logits.topk(2).values for logits in _logits(anatomy, normed)]
+            return torch.cat([two[:, 0] == two[:, 1] for two in best]).cpu().numpy()
+
+    def _normed(self, final: NDArray[np.generic]) -> tuple[Anatomy, Tensor]:
+        """Return stored `final` rows behind the final norm [T, H], on its device."""
         anatomy = self._loaded.parts()
         dtype = TORCH_DTYPES[self._loaded.settings.dtype]
         bits = np.ascontiguousarray(final)
@@ -218,8 +230,8 @@ class HfEngine:
             raise EngineError(f"final: expected {expected}, got {rows.dtype} {tuple(rows.shape)}")
         device = next(anatomy.norm.parameters()).device
         with torch.inference_mode():
-            chosen = _head_argmax(anatomy, anatomy.norm(rows[None].to(device))[0])
-        return chosen.cpu().numpy()
+            normed: Tensor = anatomy.norm(rows[None].to(device))[0]
+        return anatomy, normed
 
     def close(self) -> None:
         self._loaded.close()
@@ -284,12 +296,16 @@ def _side_by_side(
 
 
 def _head_argmax(anatomy: Anatomy, normed: Tensor) -> Tensor:
-    """Return the head's choice [R] int32 for normed rows [R, H], in chunks that keep the logits small."""
+    """Return the head's choice [R] int32 for normed rows [R, H]."""
+    return torch.cat([logits.argmax(-1).to(torch.int32) for logits in _logits(anatomy, normed)])
+
+
+def _logits(anatomy: Anatomy, normed: Tensor) -> Iterator[Tensor]:
+    """Yield the logits of normed rows [R, H], in chunks that keep them small."""
     device = next(anatomy.head.parameters()).device
     chunk = max(1, LOGIT_BYTES // (anatomy.vocab_size * normed.element_size()))
-    return torch.cat(
-        [anatomy.head(rows.to(device)).argmax(-1).to(torch.int32) for rows in torch.split(normed, chunk)]
-    )
+    for rows in torch.split(normed, chunk):
+        yield anatomy.head(rows.to(device))
 
 
 def _as_numpy(tensor: Tensor) -> NDArray[Any]:

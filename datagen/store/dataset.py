@@ -23,6 +23,7 @@ from datagen.store.rewrite import Drop, Rollback, Split
 from datagen.store.snapshot import Sample, Snapshot
 from datagen.store.tables import Tables
 from datagen.store.version_log import VersionLog
+from schemas.calibration import CalibrationRecord
 from schemas.problem import Problem
 from schemas.provenance import identity_differences
 from schemas.record import sha256_hex
@@ -165,6 +166,15 @@ class Dataset:
     def write_run_end(self, record: RunEnd) -> None:
         """Store `runs/<run>/end.json`; raises `AlreadyExistsError` when that run has another one."""
         create_record(self.door, self.layout.run_end(record.run_id), record)
+
+    def write_calibration(self, record: CalibrationRecord) -> None:
+        """Store `runs/<run>/calibration.json` of an audit set, once for a run."""
+        create_record(self.door, self.layout.calibration(record.run_id), record)
+
+    def calibrations(self) -> list[CalibrationRecord]:
+        """Return what an audit set was held against, oldest first; listed like `run_starts`."""
+        found = [read_record(CalibrationRecord, self.door, key) for key in self._run_keys("calibration.json")]
+        return sorted(found, key=lambda record: (record.made_at, record.run_id))
 
     def run_starts(self) -> list[RunStart]:
         """Return every run's start, oldest first. It lists a folder: for resume, show and verify only."""

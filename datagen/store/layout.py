@@ -69,3 +69,7 @@ class Layout:
     def run_end(self, run_id: str) -> str:
         """Return the key of a run's end record."""
         return f"{self.runs}/{run_id}/end.json"
+
+    def calibration(self, run_id: str) -> str:
+        """Return the key of what an audit set was held against when a run made it."""
+        return f"{self.runs}/{run_id}/calibration.json"

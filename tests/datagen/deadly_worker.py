@@ -2,9 +2,8 @@
 
 import os
 import signal
-from collections.abc import Mapping
 
-from datagen.checks import NormProfile
+from datagen.checks import Calibration
 from datagen.engines.errors import OpeningError
 from datagen.making import UnitResult
 from datagen.units import Unit
@@ -46,5 +45,5 @@ class UnloadableWorker(Worker):
 class CalibratedWorker(DeadlyWorker):
     """Says what it was told of the audit set."""
 
-    def calibration(self) -> Mapping[str, NormProfile]:
+    def calibration(self) -> Calibration:
         return self._calibration

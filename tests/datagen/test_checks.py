@@ -44,16 +44,17 @@ def test_a_row_that_is_not_finite_is_named() -> None:
 def test_swapped_tensors_depart_from_the_calibration() -> None:
     schema = tiny_schema()
     level = {"embed": 1.0, "layer2": 10.0, "final": 100.0}
-    calibration = {name: NormProfile(median=value, p99=value) for name, value in level.items()}
-    part = {name: np.full(PROFILE_MIN_TOKENS, value, np.float32) for name, value in level.items()}
+    calibration = {name: NormProfile(value, value, value, value) for name, value in level.items()}
+    part = {name: [np.full(PROFILE_MIN_TOKENS + 1, value, np.float32)] for name, value in level.items()}
     assert list(profile_problems(schema, part, calibration)) == []
     part["embed"], part["layer2"] = part["layer2"], part["embed"]
     found = list(profile_problems(schema, part, calibration))
     assert [problem.where for problem in found] == ["embed", "layer2"]
     assert "near 1 as on the audit set, got 10" in found[0].message
+    assert found[0].message.endswith("as `layer2` has")
 
 
 def test_one_sink_token_does_not_move_the_profile() -> None:
     norms = np.full(PROFILE_MIN_TOKENS, 150.0, np.float32)
     norms[0] = 25_000.0
-    assert NormProfile.of(norms) == NormProfile(median=150.0, p99=150.0)
+    assert NormProfile.of(norms) == NormProfile(median=150.0, p90=150.0, p99=150.0, largest=25_000.0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from datagen.checks import NormProfile
+from datagen.checks import Calibration, NormProfile
 from datagen.driver import open_job, work_order
 from datagen.engines.errors import OpeningError
 from datagen.errors import FleetError
@@ -37,7 +37,7 @@ def test_a_dead_worker_is_handed_nothing_until_it_is_back_and_knows_the_calibrat
     fleet = fleet_of(tmp_path, CalibratedWorker)
     try:
         fleet.start(1)
-        calibration = {"embed": NormProfile(median=64.0, p99=65.0)}
+        calibration = Calibration({"embed": NormProfile(median=64.0, p90=64.5, p99=65.0, largest=66.0)})
         fleet.calibrate(calibration)
         deadly = Unit("deadly", tuple(random_prompts([DEADLY_LENGTH])))
         waiting = Unit("waiting", tuple(random_prompts([5], seed=1)))

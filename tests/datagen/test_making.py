@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from datagen.checks import NormProfile
+from datagen.checks import Calibration, NormProfile
 from datagen.engines.base import Capture, Engine
 from datagen.engines.opening import open_engine, read_target
 from datagen.engines.settings import EngineSettings, SyntheticSettings
@@ -165,7 +165,8 @@ def test_swapped_tensors_are_told_by_the_calibration(tmp_path: Path) -> None:
     calibration = {
         name: NormProfile.of(np.concatenate([sample[name] for sample in norms])) for name in SCHEMA.names
     }
-    assert maker(tmp_path, right, calibration=calibration).make(unit).part is not None
+    calibrated = Calibration(calibration)
+    assert maker(tmp_path, right, calibration=calibrated).make(unit).part is not None
 
     def swapped(captures: Sequence[Capture]) -> Sequence[Capture]:
         return [
@@ -181,6 +182,7 @@ def test_swapped_tensors_are_told_by_the_calibration(tmp_path: Path) -> None:
             for capture in captures
         ]
 
-    with pytest.raises(RunFailedError) as caught:
-        maker(tmp_path / "other", FaultyEngine(right, swapped), calibration=calibration).make(unit)
-    assert [problem.where for problem in caught.value.problems] == ["embed", "final"]
+    result = maker(tmp_path / "other", FaultyEngine(right, swapped), calibration=calibrated).make(unit)
+    assert [problem.where for problem in result.wrong] == ["embed", "final"]
+    assert result.part is None
+    assert [row.reason for row in result.quarantined] == ["wrong_content"] * 5

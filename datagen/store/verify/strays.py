@@ -15,6 +15,7 @@ from datagen.store.keys import is_litter
 from datagen.store.layout import DATASET, LATEST, PART_RECORD
 from datagen.store.record_files import read_record
 from datagen.store.verify.values import problems_of
+from schemas.calibration import CalibrationRecord
 from schemas.problem import Problem
 from schemas.records import RunEnd, RunStart, VersionRecord
 
@@ -66,8 +67,10 @@ def _record_problems(dataset: Dataset, key: str, pieces: list[str]) -> Iterator[
             read_record(RunStart, dataset.door, key)
         elif pieces[-1] == "end.json":
             read_record(RunEnd, dataset.door, key)
+        elif pieces[-1] == "calibration.json":
+            read_record(CalibrationRecord, dataset.door, key)
         else:
-            yield damage(key, "stranger", "expected start.json or end.json", None)
+            yield damage(key, "stranger", "expected start.json, end.json or calibration.json", None)
     except StoreError as error:
         yield from problems_of(error, key)
 

@@ -1,0 +1,18 @@
+"""What a run's workers hold its parts against: all of it is read from the audit set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from datagen.checks.prefix import PrefixRows
+from datagen.checks.profile import NormProfile
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Each tensor's profile of token norms, and the rows of the audit set's beginnings.
+
+    Empty where a run makes no audit set: then only the prompt and a second pass are left to check by.
+    """
+
+    profiles: Mapping[str, NormProfile] = field(default_factory=dict)
+    prefix: PrefixRows | None = None

@@ -1,0 +1,59 @@
+"""One short sample of a part, captured again alone, against what the part holds of it.
+
+States of another request, of the batch before, or of a buffer that was used again have the right norms, and
+often the right beginning; alone, an engine has nothing to mix up.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from datagen.checks.likeness import likeness
+from datagen.checks.prefix import CEILING, NOISE
+from datagen.checks.prompt import capture_problem, is_whole
+from datagen.checks.rows import row_norms, token_errors, wide
+from datagen.engines.base import Capture
+from datagen.prompts.prompt import Prompt
+from schemas.problem import Problem
+from schemas.schema import Schema
+
+MIN_TOKENS = 16
+"""Shorter samples are mostly what all samples begin with: they tell little."""
+CANDIDATES = 4
+"""So many captures are kept until the part is whole: the first that was not refused is compared."""
+MAX_OUTLIERS = 0.02
+"""The share of tokens that may be far off: a router's choice between two experts is a matter of rounding."""
+
+
+def candidates(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """Return the prompts of a part that are captured again, the cheapest that tell enough first."""
+    ordered = sorted(
+        prompts,
+        key=lambda prompt: (len(prompt.input_ids) < MIN_TOKENS, len(prompt.input_ids), prompt.sample_id),
+    )
+    return tuple(ordered[:CANDIDATES])
+
+
+def recapture_problems(schema: Schema, first: Capture, again: Capture) -> list[Problem]:
+    """Return every tensor that a second pass over the same tokens does not give again."""
+    problems = []
+    n_tokens = len(first.token_ids)
+    for name in schema.names:
+        errors = token_errors(first.tensors[name], again.tensors[name])
+        far = int((errors > CEILING).sum())
+        median = float(np.median(errors))
+        if median <= NOISE and far <= max(1, MAX_OUTLIERS * n_tokens):
+            continue
+        message = (
+            f"expected the states that a second pass of the same {n_tokens} tokens gives, got a median error "
+            f"of {median:.1%} and {far} tokens far off: {likeness(first.tensors[name], again.tensors, name)}"
+        )
+        problems.append(Problem(where=name, kind="recapture", message=message))
+    return problems
+
+
+def bears_witness(schema: Schema, prompt: Prompt, again: Capture) -> bool:
+    """Say whether a second pass can be held against the first: what is refused at sight proves nothing."""
+    if not is_whole(schema, again) or capture_problem(prompt, again) is not None:
+        return False
+    return all(bool(np.isfinite(row_norms(wide(rows))).all()) for rows in again.tensors.values())

@@ -1,0 +1,129 @@
+"""An audit set against a witness: each tensor by token, with the nearest other boundary beside it.
+
+The witness is transformers where the model fits beside the engine; where it does not, the engine itself in a
+second pass, each sample alone and in reverse order, which tells mixed-up requests, not a wrong place.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datagen.checks.rows import token_errors, wide
+from datagen.engines.base import Engine
+from datagen.engines.opening import open_engine
+from datagen.engines.reference import has_experts, reference_settings, why_no_reference
+from datagen.engines.settings import EngineSettings
+from schemas.calibration import TensorAgreement
+from schemas.problem import Problem
+from schemas.schema import DType, Schema
+
+Reference = Literal["auto", "hf", "engine", "none"]
+Tensors = Mapping[str, NDArray[np.generic]]
+
+LIMITS: dict[DType, tuple[float, float]] = {
+    "bfloat16": (0.01, 0.05),
+    "float16": (0.003, 0.02),
+    "float32": (1e-4, 1e-3),
+}
+"""Median and 99th percentile of a tensor's errors by token at most; twice what two engines were seen to
+differ by, and half of the nearest layer that was seen next to another (2%)."""
+MAX_OUTLIERS = 0.25
+"""With experts the 99th percentile is not held to its limit; the tokens beyond it are counted, up to this."""
+RIVAL_TOKENS = 4
+"""Tokens a sample that are held against every other boundary."""
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Who bears witness, in words, and the engine that does: every boundary of the same schema."""
+
+    said: str
+    engine: Engine
+    is_another: bool
+
+    def close(self) -> None:
+        """Let go of a model that was loaded for this."""
+        if self.is_another:
+            self.engine.close()
+
+
+def witness_of(engine: Engine, settings: EngineSettings, reference: Reference) -> Witness | None:
+    """Return the witness of an engine that hands out an audit set; `None` where there is to be none.
+
+    Raises `OpeningError` when transformers is asked for and cannot load the model.
+    """
+    if reference == "none":
+        return None
+    why = None
+    if reference == "auto":
+        if settings.name == "hf":
+            why = "transformers itself, proven when it was loaded"
+        else:
+            why = why_no_reference(settings, engine.target)
+    if reference == "engine" or why is not None:
+        said = f"{engine.info.name} itself, in a second pass"
+        return Witness(f"{said} ({why})" if why else said, engine, is_another=False)
+    other = open_engine(reference_settings(settings), engine.schema)
+    return Witness(f"{other.info.version} on {other.info.device}", other, is_another=True)
+
+
+def agreements(
+    schema: Schema, samples: Sequence[tuple[Sequence[int], Tensors]], witness: Engine
+) -> tuple[TensorAgreement, ...]:
+    """Return how far the tensors of samples (their ids, their tensors) are from the witness's."""
+    errors: dict[str, list[NDArray[np.float32]]] = {name: [] for name in schema.names}
+    rivals: dict[str, list[NDArray[np.float32]]] = {name: [] for name in schema.names}
+    for ids, tensors in reversed(samples):
+        (capture,) = witness.submit([list(ids)]).result()
+        picked = np.unique(np.linspace(min(1, len(ids) - 1), len(ids) - 1, RIVAL_TOKENS).astype(int))
+        others = np.stack([wide(capture.tensors[name][picked]) for name in schema.names])
+        for name in schema.names:
+            errors[name].append(token_errors(tensors[name], capture.tensors[name]))
+            mine = wide(tensors[name][picked])
+            rivals[name].append(np.stack([token_errors(mine, other) for other in others]))
+    return tuple(
+        _agreement(schema, name, np.concatenate(errors[name]), np.concatenate(rivals[name], axis=1))
+        for name in schema.names
+    )
+
+
+def _agreement(
+    schema: Schema, name: str, errors: NDArray[np.float32], rivals: NDArray[np.float32]
+) -> TensorAgreement:
+    median, p99 = np.quantile(errors.astype(np.float64), [0.5, 0.99])
+    distances = dict(zip(schema.names, np.median(rivals, axis=1).tolist(), strict=True))
+    del distances[name]
+    nearest = min(distances, key=distances.__getitem__, default=None)
+    return TensorAgreement(
+        name=name,
+        median=float(median),
+        p99=float(p99),
+        outliers=int((errors > LIMITS[schema.tensor(name).dtype][1]).sum()),
+        nearest=nearest,
+        distance=None if nearest is None else distances[nearest],
+    )
+
+
+def agreement_problems(
+    schema: Schema, found: Sequence[TensorAgreement], n_tokens: int, settings: EngineSettings
+) -> list[Problem]:
+    """Return every tensor that is not the witness's, with what it is nearest to."""
+    experts = has_experts(settings)
+    problems = []
+    for tensor in found:
+        most, most_p99 = LIMITS[schema.tensor(tensor.name).dtype]
+        other = tensor.distance is not None and tensor.distance < tensor.median
+        beyond = tensor.outliers > MAX_OUTLIERS * n_tokens if experts else tensor.p99 > most_p99
+        if tensor.median <= most and not other and not beyond:
+            continue
+        message = (
+            f"expected a median error of at most {most:.2%} and a 99th percentile of at most {most_p99:.2%} "
+            f"by token, got {tensor.median:.2%} and {tensor.p99:.2%}"
+        )
+        if other and tensor.distance is not None:
+            message += f": it looks like `{tensor.nearest}` ({tensor.distance:.2%})"
+        problems.append(Problem(where=tensor.name, kind="calibration", message=message))
+    return problems
