@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from datagen.config import RunConfig
-from datagen.engines.opening import ending_token_ids, engine_version, longest_sample, read_target
+from datagen.engines.opening import (
+    boundary_problems,
+    ending_token_ids,
+    engine_version,
+    longest_sample,
+    read_target,
+)
 from datagen.engines.sampling import Sampling
 from datagen.errors import ConfigError
 from datagen.places import root_problems
@@ -62,6 +68,9 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
     if target is not None:
         schema = _tried(found, lambda: Schema.declare(target, config.tensors.names, config.tensors.dtype))
         found += _length_problems(config)
+    if schema is not None:
+        declared = schema
+        found += _tried(found, lambda: boundary_problems(config.engine, declared)) or []
     found += root_problems(config.output.root)
     read = _tried(found, lambda: _read(config, target, run_id))
     if door is None or target is None or schema is None or read is None or found:

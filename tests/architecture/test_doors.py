@@ -33,6 +33,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "ml_dtypes": (
         "datagen.engines.hf",
         "datagen.engines.synthetic",
+        "datagen.engines.vllm_running",
         "datagen.store.bfloat16",
         "datagen.store.dtypes",
     ),
@@ -61,6 +62,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "torch": ("datagen.engines", "service.client.stream"),
     "transformers": ("datagen.engines", "datagen.template.text", "datagen.template.tokenizer"),
     "uvicorn": ("service.commands.serve", "service.connection"),
+    "vllm": ("datagen.engines.vllm_connector", "datagen.engines.vllm_running"),
     "zarr": ("datagen.store.bfloat16",),
 }
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
