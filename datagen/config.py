@@ -359,21 +359,16 @@ def _contradictions(config: RunConfig) -> list[Problem]:
         message = "expected a file, folder, glob or hub id, got an empty text"
         problems.append(Problem(where="prompts.path", kind="empty", message=message))
     if config.tensors.dtype != config.engine.dtype:
-        problems.append(
-            Problem(
-                where="tensors.dtype",
-                kind="dtype",
-                message=f"expected {config.engine.dtype} as engine.dtype, got {config.tensors.dtype}",
-                repair="states are kept as they are computed, never cast",
-            )
-        )
+        message = f"expected {config.engine.dtype} as engine.dtype, got {config.tensors.dtype}"
+        repair = "states are kept as they are computed, never cast"
+        problems.append(Problem(where="tensors.dtype", kind="dtype", message=message, repair=repair))
+    if config.audit.reference == "hf" and not config.engine.model:
+        message = f"expected auto, engine or none for the engine {config.engine.name}, got hf"
+        problems.append(Problem(where="audit.reference", kind="audit", message=message))
     problems += _generate_problems(config)
     if (config.plan.samples is None) != (config.plan.tokens_per_sample is None):
-        problems.append(
-            Problem(
-                where="plan", kind="plan", message="expected samples and tokens_per_sample together, got one"
-            )
-        )
+        message = "expected samples and tokens_per_sample together, got one"
+        problems.append(Problem(where="plan", kind="plan", message=message))
     return problems
 
 
