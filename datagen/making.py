@@ -102,9 +102,10 @@ class PartMaker:
         writer = PartWriter(self.door, self.dataset, self.engine.schema, self.run_id)
         try:
             with _WriteBehind(self, writer) as behind:
-                again = candidates(unit.prompts) if self.recapture else ()
+                batched = list(batches(unit.prompts, self.batch_tokens))
+                again = candidates(batched) if self.recapture else ()
                 behind.keep = {prompt.sample_id for prompt in again}
-                unfinished, engine_seconds = self._capture(unit, behind)
+                unfinished, engine_seconds = self._capture(batched, behind)
             checking = time.monotonic()
             wrong = self._part_problems(again, behind)
             check_seconds = behind.check_seconds + time.monotonic() - checking
@@ -126,11 +127,13 @@ class PartMaker:
             wrong=tuple(wrong),
         )
 
-    def _capture(self, unit: Unit, behind: "_WriteBehind") -> tuple[tuple[Prompt, ...], float]:
+    def _capture(
+        self, batched: Sequence[Sequence[Prompt]], behind: "_WriteBehind"
+    ) -> tuple[tuple[Prompt, ...], float]:
         waiting: deque[tuple[Sequence[Prompt], Pending]] = deque()
         unfinished: list[Prompt] = []
         engine_seconds = 0.0
-        for batch in batches(unit.prompts, self.batch_tokens):
+        for batch in batched:
             if self.stopping():
                 unfinished += batch
                 continue
@@ -154,7 +157,7 @@ class PartMaker:
             if first is None:
                 continue
             (capture,) = self.engine.submit([prompt.input_ids.tolist()]).result()
-            if bears_witness(schema, prompt, capture):
+            if bears_witness(schema, self.calibration, prompt, capture):
                 return problems + recapture_problems(schema, first, capture)
         return problems
 

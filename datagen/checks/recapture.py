@@ -4,14 +4,17 @@ States of another request, of the batch before, or of a buffer that was used aga
 often the right beginning; alone, an engine has nothing to mix up.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
+from datagen.checks.calibration import Calibration
 from datagen.checks.likeness import likeness
 from datagen.checks.prefix import CEILING, NOISE
-from datagen.checks.prompt import capture_problem, is_whole
+from datagen.checks.prompt import is_whole
 from datagen.checks.rows import row_norms, token_errors, wide
+from datagen.checks.sample import sample_problems
 from datagen.engines.base import Capture
 from datagen.prompts.prompt import Prompt
 from schemas.problem import Problem
@@ -25,13 +28,19 @@ MAX_OUTLIERS = 0.02
 """The share of tokens that may be far off: a router's choice between two experts is a matter of rounding."""
 
 
-def candidates(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
-    """Return the prompts of a part that are captured again, the cheapest that tell enough first."""
-    ordered = sorted(
-        prompts,
-        key=lambda prompt: (len(prompt.input_ids) < MIN_TOKENS, len(prompt.input_ids), prompt.sample_id),
-    )
-    return tuple(ordered[:CANDIDATES])
+def candidates(batched: Sequence[Sequence[Prompt]]) -> tuple[Prompt, ...]:
+    """Return the prompts of a part's batches that are captured again, those that tell most first.
+
+    States of a sample can be another's without a trace where both are as long and ran side by side; of those
+    the cheapest that tell enough.
+    """
+    ranked = []
+    for batch in batched:
+        lengths = Counter(len(prompt.input_ids) for prompt in batch)
+        for prompt in batch:
+            n_tokens = len(prompt.input_ids)
+            ranked.append((lengths[n_tokens] < 2, n_tokens < MIN_TOKENS, n_tokens, prompt.sample_id, prompt))
+    return tuple(prompt for *_, prompt in sorted(ranked, key=lambda rank: rank[:-1])[:CANDIDATES])
 
 
 def recapture_problems(schema: Schema, first: Capture, again: Capture) -> list[Problem]:
@@ -52,8 +61,8 @@ def recapture_problems(schema: Schema, first: Capture, again: Capture) -> list[P
     return problems
 
 
-def bears_witness(schema: Schema, prompt: Prompt, again: Capture) -> bool:
+def bears_witness(schema: Schema, calibration: Calibration, prompt: Prompt, again: Capture) -> bool:
     """Say whether a second pass can be held against the first: what is refused at sight proves nothing."""
-    if not is_whole(schema, again) or capture_problem(prompt, again) is not None:
+    if not is_whole(schema, again) or sample_problems(schema, calibration, prompt, again) is not None:
         return False
     return all(bool(np.isfinite(row_norms(wide(rows))).all()) for rows in again.tensors.values())
