@@ -1,4 +1,7 @@
-"""The run file of the 61-layer model plans its true size, and the page that shows the plan shows this one."""
+"""The run file of the 61-layer model plans its true size, and the page that shows the plan shows this one.
+
+That of the demo's own answers asks its conversations.
+"""
 
 import io
 import re
@@ -74,3 +77,29 @@ def test_the_page_shows_this_plan(answer: Answer) -> None:
     target, *lines = [line.rstrip() for line in written.getvalue().splitlines()]
     assert target.endswith("L=61, H=7168")
     assert [line for line in lines if line not in shown] == []
+
+
+def test_the_demo_that_answers_first_asks_each_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    given = ["--plan.tokens_per_second", "1000"]
+    config = load_config(given, Path("deploy/runs/demo-generate.toml"), "strata plan")
+    answer = make_answer(config)
+    assert answer.job is not None
+    assert answer.job.prepared.provenance.mode == "generate"
+    assert answer.job.prepared.provenance.sampling == {
+        "max_tokens": 96,
+        "sample_tokens": 384,
+        "temperature": 0.8,
+        "top_p": 0.95,
+        "stop": [],
+        "stop_token_ids": [2],
+        "seed": 0,
+        "on_truncated": "keep",
+    }
+    stats = answer.job.prepared.stats
+    assert stats.n_quarantined <= config.output.max_quarantined_share * stats.read
+    assert answer.most is not None
+    assert answer.prediction.n_tokens < answer.most.n_tokens <= 384 * answer.prediction.n_samples
+    written = io.StringIO()
+    print_answer(answer, Console(file=written, highlight=False, soft_wrap=True, width=100))
+    assert f"at most {answer.most.n_tokens:,} tokens" in written.getvalue()

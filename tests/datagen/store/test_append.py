@@ -1,4 +1,4 @@
-"""What an append leaves out where prompts are answered: what another prompt or another answer came to first."""
+"""What an append leaves out where prompts are answered: what came to the version first by another way."""
 
 from collections.abc import Sequence
 from dataclasses import replace
