@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from datagen.audit import audit_schema
 from datagen.config import RunConfig
 from datagen.engines.opening import (
     boundary_problems,
@@ -70,7 +71,7 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
         found += _length_problems(config)
     if schema is not None:
         declared = schema
-        found += _tried(found, lambda: boundary_problems(config.engine, declared)) or []
+        found += _tried(found, lambda: _engine_problems(config, declared)) or []
     found += root_problems(config.output.root)
     read = _tried(found, lambda: _read(config, target, run_id))
     if door is None or target is None or schema is None or read is None or found:
@@ -85,6 +86,18 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
         quarantined=read.quarantined,
         sampling=read.sampling,
     )
+
+
+def _engine_problems(config: RunConfig, schema: Schema) -> list[Problem]:
+    """Return why the engine cannot give the tensors of the run, or every one for its audit set."""
+    problems = boundary_problems(config.engine, schema)
+    if not problems and config.audit.samples:
+        audited = audit_schema(schema.target, config.tensors.dtype)
+        problems = [
+            problem.model_copy(update={"repair": f"{problem.repair}; or audit.samples = 0, without it"})
+            for problem in boundary_problems(config.engine, audited)
+        ]
+    return problems
 
 
 def _length_problems(config: RunConfig) -> list[Problem]:

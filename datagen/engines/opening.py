@@ -1,8 +1,9 @@
 """Opens an engine by its name, and loads only that one's libraries: the synthetic engine never meets torch.
 
 An engine's module has four functions: `read_target(settings)`, `longest_sample(settings)`, `engine_version()`
-and `open_engine(settings, schema)`; one that can answer has `ending_token_ids(settings)` too, and one that cannot
-give every tensor of every model `boundary_problems(settings, schema)`.
+and `open_engine(settings, schema)`; one that can answer has `ending_token_ids(settings)` too, and one that
+cannot give every tensor of every model `boundary_problems(settings, schema)`. One whose model runs elsewhere
+has `version_of(settings)` in the place of `engine_version()`.
 """
 
 from importlib import import_module
@@ -26,17 +27,23 @@ class _EngineModule(Protocol):
 
     def engine_version(self) -> str: ...
 
+    def version_of(self, settings: EngineSettings) -> str: ...
+
     def open_engine(self, settings: EngineSettings, schema: Schema) -> Engine: ...
 
 
 _MODULES: dict[EngineName, str] = {
     "hf": "datagen.engines.hf",
+    "openai": "datagen.engines.server_files",
+    "sglang": "datagen.engines.sglang_inside",
     "synthetic": "datagen.engines.synthetic",
     "vllm": "datagen.engines.vllm_inside",
 }
 
-_CHOOSY: frozenset[EngineName] = frozenset({"vllm"})
+_CHOOSY: frozenset[EngineName] = frozenset({"openai", "sglang", "vllm"})
 """Engines that cannot give every tensor of every model."""
+_ELSEWHERE: frozenset[EngineName] = frozenset({"openai"})
+"""Engines whose version is another host's to say."""
 
 
 def read_target(settings: EngineSettings) -> Target:
@@ -64,9 +71,10 @@ def ending_token_ids(settings: EngineSettings) -> tuple[int, ...]:
 
 
 def boundary_problems(settings: EngineSettings, schema: Schema) -> list[Problem]:
-    """Return why the engine cannot give the tensors of `schema` or of its audit set, before anything is loaded.
+    """Return why the engine cannot give the tensors of `schema` or of its audit set, with nothing loaded.
 
-    Raises `OpeningError` where its package is not installed or the model's files cannot be read.
+    Raises `OpeningError` where its package is not installed, its server does not answer, or the model's files
+    cannot be read.
     """
     if settings.name not in _CHOOSY:
         return []
@@ -75,7 +83,8 @@ def boundary_problems(settings: EngineSettings, schema: Schema) -> list[Problem]
 
 def engine_version(settings: EngineSettings) -> str:
     """Return the version of what computes, as `EngineInfo.version` will say it, without loading weights."""
-    return _module(settings).engine_version()
+    module = _module(settings)
+    return module.version_of(settings) if settings.name in _ELSEWHERE else module.engine_version()
 
 
 def open_engine(settings: EngineSettings, schema: Schema) -> Engine:

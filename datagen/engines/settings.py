@@ -10,11 +10,36 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, model
 
 from schemas.schema import DType
 
-EngineName = Literal["hf", "synthetic", "vllm"]
+EngineName = Literal["hf", "openai", "sglang", "synthetic", "vllm"]
 Device = Literal["auto", "cpu", "cuda"]
 
+SGLANG_OWNED = frozenset(
+    {
+        "context_length",
+        "disable_radix_cache",
+        "dtype",
+        "enable_return_aux_hidden_states",
+        "enable_return_hidden_states",
+        "mem_fraction_static",
+        "model_path",
+        "pp_size",
+        "return_aux_hidden_state_layer_ids",
+        "return_hidden_states_mode",
+        "revision",
+        "skip_tokenizer_init",
+        "speculative_algorithm",
+        "speculative_draft_model_path",
+        "tokenizer_path",
+        "tp_size",
+        "trust_remote_code",
+    }
+)
+"""Arguments of SGLang that are settings of ours, or that its capture rests on."""
+CHOOSING = frozenset({"openai", "sglang", "vllm"})
+"""Engines that place and compute a model as their own settings say."""
 OWNED = frozenset(
     {
+        "async_scheduling",
         "distributed_executor_backend",
         "dtype",
         "enable_prefix_caching",
@@ -77,13 +102,62 @@ class VllmSettings(BaseModel):
         return self
 
 
+class OpenaiSettings(BaseModel):
+    """Where a vLLM server is, the folder that it shares with the run, and how it is asked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    base_url: str = Field(default="http://127.0.0.1:8000", pattern=r"^https?://[^/]")
+    """Without `/v1`."""
+    shared_folder: str | None = None
+    """Where the server's files lie as the workers see it."""
+    server_folder: str | None = None
+    """The same folder as the server sees it (`shared_storage_path`); unset where both see one path."""
+    layer_ids: tuple[int, ...] = ()
+    """The ids that the server was started with (`eagle_aux_hidden_state_layer_ids`), which HTTP says not."""
+    served_model: str | None = None
+    """The name that the server gives the model; unset where it serves one only."""
+    concurrency: PositiveInt = 16
+    """Requests that a worker has under way at most; each may leave a file until it is read."""
+    timeout_seconds: float = Field(default=600.0, gt=0)
+    """How long an answer, and then its file, is waited for."""
+    retries: int = Field(default=5, ge=0)
+    """Further tries of a request whose connection failed or that the server was too busy for."""
+    backoff_seconds: float = Field(default=0.5, ge=0)
+    """The first pause before a further try; each is twice the last, to 30 s."""
+    api_key_variable: str = "OPENAI_API_KEY"
+    """The environment variable that holds the key, where the server wants one; never the key itself."""
+
+
+class SglangSettings(BaseModel):
+    """How an SGLang is started; what its capture rests on (`SGLANG_OWNED`) is the engine's to say."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    tensor_parallel: PositiveInt = 1
+    """GPUs that one replica's weights are spread over; a worker needs as many."""
+    context_length: PositiveInt | None = None
+    """Tokens of a request at most, the one that it says included; unset is the model's own."""
+    mem_fraction_static: float | None = Field(default=None, gt=0, lt=1)
+    """The share of a GPU's memory for weights and cache; unset is SGLang's choice."""
+    arguments: dict[str, JsonValue] = {}
+    """More arguments of `sglang.Engine`, by their own names."""
+
+    @model_validator(mode="after")
+    def _nothing_that_is_owned(self) -> Self:
+        if owned := sorted(set(self.arguments) & SGLANG_OWNED):
+            raise ValueError(f"arguments: expected none that the engine sets itself, got {', '.join(owned)}")
+        return self
+
+
 class EngineSettings(BaseModel):
     """Which engine, of which model, computing in what and where."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: EngineName = "hf"
-    """`hf` runs the model in transformers, `vllm` in vLLM; `synthetic` makes tensors up, for tests and load."""
+    """`hf` is transformers, `vllm` and `sglang` run inside the worker, `openai` asks a vLLM server over HTTP;
+    `synthetic` makes tensors up, for tests."""
     model: str | None = None
     """A folder with `config.json` and safetensors files, or a hub id; `synthetic` has none."""
     revision: str | None = None
@@ -104,6 +178,10 @@ class EngineSettings(BaseModel):
     """The model that the engine `synthetic` stands for."""
     vllm: VllmSettings = VllmSettings()
     """How the engine `vllm` starts its vLLM."""
+    sglang: SglangSettings = SglangSettings()
+    """How the engine `sglang` starts its SGLang."""
+    openai: OpenaiSettings = OpenaiSettings()
+    """The server that the engine `openai` asks."""
 
     @model_validator(mode="after")
     def _a_model_where_one_is_needed(self) -> Self:
@@ -114,6 +192,6 @@ class EngineSettings(BaseModel):
         if self.device_map is not None and self.device == "cpu":
             raise ValueError("device_map: expected none with device cpu, got " + repr(self.device_map))
         for name in ("device_map", "attn_implementation"):
-            if self.name == "vllm" and getattr(self, name) is not None:
-                raise ValueError(f"{name}: expected none for the engine vllm, which chooses itself")
+            if self.name in CHOOSING and getattr(self, name) is not None:
+                raise ValueError(f"{name}: expected none for the engine {self.name}, which chooses itself")
         return self

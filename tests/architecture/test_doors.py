@@ -18,6 +18,7 @@ from tests.architecture.house import ROOMS, ROOT, Module, imported, modules, roo
 DOORS: dict[str, tuple[str, ...]] = {
     "anyio": ("service.routes.tensors",),
     "awscrt": ("datagen.store.checksum", "service.client.body", "service.client.direct"),
+    "datasets": ("datagen.adapters.speculators_export",),
     "fastapi": (
         "service.app",
         "service.auth",
@@ -28,6 +29,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "service.state",
         "service.versioned",
     ),
+    "httpx": ("datagen.engines.server_requests",),
     "huggingface_hub": ("datagen.engines.model_files",),
     "jinja2": ("datagen.template.text",),
     "ml_dtypes": (
@@ -52,6 +54,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic_settings": ("datagen.config", "service.settings"),
     "ray": ("datagen.fleet", "datagen.worker"),
     "rich": ("datagen.commands", "datagen.progress", "datagen.printing"),
+    "safetensors": ("datagen.engines.files_head", "datagen.engines.server_folder"),
     "starlette": (
         "service.app",
         "service.request_log",
@@ -59,7 +62,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "service.responses",
         "service.streaming",
     ),
-    "torch": ("datagen.engines", "service.client.stream"),
+    "torch": ("datagen.adapters", "datagen.engines", "service.client.stream"),
     "transformers": ("datagen.engines", "datagen.template.text", "datagen.template.tokenizer"),
     "uvicorn": ("service.commands.serve", "service.connection"),
     "vllm": ("datagen.engines.vllm_connector", "datagen.engines.vllm_running"),
