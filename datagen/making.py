@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from datagen.checks import (
     Calibration,
     bears_witness,
+    beginning,
     candidates,
     profile_problems,
     recapture_problems,
@@ -156,8 +157,9 @@ class PartMaker:
             first = behind.kept.get(prompt.sample_id)
             if first is None:
                 continue
-            (capture,) = self.engine.submit([prompt.input_ids.tolist()]).result()
-            if bears_witness(schema, self.calibration, prompt, capture):
+            asked = beginning(prompt, self.calibration)
+            (capture,) = self.engine.submit([asked.input_ids.tolist()]).result()
+            if bears_witness(schema, self.calibration, asked, capture):
                 return problems + recapture_problems(schema, first, capture)
         return problems
 

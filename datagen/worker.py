@@ -106,8 +106,8 @@ class Worker:
 
         It is the first call to a worker that was restarted, too: it answers once the model is loaded.
         """
-        self.describe()
-        self._calibration = calibration
+        engine = self.describe().engine
+        self._calibration = replace(calibration, parting=engine.parting)
 
     def make(self, unit: Unit) -> UnitResult:
         """Make one part of a unit; where the target answers, first its answers."""

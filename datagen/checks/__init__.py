@@ -9,7 +9,7 @@ from datagen.checks.calibration import Calibration
 from datagen.checks.prefix import PrefixRows
 from datagen.checks.profile import PROFILE_MIN_TOKENS, NormProfile, profile_problems
 from datagen.checks.prompt import capture_problem
-from datagen.checks.recapture import bears_witness, candidates, recapture_problems
+from datagen.checks.recapture import bears_witness, beginning, candidates, recapture_problems
 from datagen.checks.sample import sample_problems
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "NormProfile",
     "PrefixRows",
     "bears_witness",
+    "beginning",
     "candidates",
     "capture_problem",
     "profile_problems",

@@ -11,8 +11,14 @@ from datagen.checks.profile import NormProfile
 class Calibration:
     """Each tensor's profile of token norms, and the rows of the audit set's beginnings.
 
-    Empty where a run makes no audit set: then only the prompt and a second pass are left to check by.
+    Empty where a run makes no audit set: then only the prompt and a second pass are left to check by. A
+    sample of more than `parting` tokens has the states of a shorter one at its first token only.
     """
 
     profiles: Mapping[str, NormProfile] = field(default_factory=dict)
     prefix: PrefixRows | None = None
+    parting: int | None = None
+
+    def parts(self, n_tokens: int) -> bool:
+        """Say whether a sample is so long that its beginning has other states than a short one's."""
+        return self.parting is not None and n_tokens > self.parting

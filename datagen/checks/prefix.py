@@ -61,10 +61,10 @@ class PrefixRows:
                         rows[name].append(tensors[name][at])
         return cls(dtype, places, {name: np.stack(found) for name, found in rows.items() if found})
 
-    def problems(self, capture: Capture) -> list[Problem]:
+    def problems(self, capture: Capture, n_rows: int = PREFIX_ROWS) -> list[Problem]:
         """Return every tensor whose first rows are not those of the audit set; none where no sample of it
         begins with this token."""
-        at = self._known(capture.token_ids)
+        at = self._known(capture.token_ids[:n_rows])
         if not at:
             return []
         found = (
@@ -75,7 +75,7 @@ class PrefixRows:
         return [problem for problem in found if problem is not None]
 
     def _known(self, token_ids: NDArray[np.int32]) -> list[int]:
-        ids = tuple(token_ids[:PREFIX_ROWS].tolist())
+        ids = tuple(token_ids.tolist())
         found = (self.places.get(ids[: end + 1]) for end in range(len(ids)))
         return [row for row in found if row is not None]
 

@@ -1,4 +1,4 @@
-"""One short sample of a part, captured again alone, against what the part holds of it.
+"""The beginning of one sample of a part, captured again alone, against what the part holds of it.
 
 States of another request, of the batch before, or of a buffer that was used again have the right norms, and
 often the right beginning; alone, an engine has nothing to mix up.
@@ -6,6 +6,7 @@ often the right beginning; alone, an engine has nothing to mix up.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from schemas.schema import Schema
 
 MIN_TOKENS = 16
 """Shorter samples are mostly what all samples begin with: they tell little."""
+MOST_TOKENS = 64
+"""Of a longer sample, so many are captured again: the cost has a bound."""
 CANDIDATES = 4
 """So many captures are kept until the part is whole: the first that was not refused is compared."""
 MAX_OUTLIERS = 0.02
@@ -43,19 +46,27 @@ def candidates(batched: Sequence[Sequence[Prompt]]) -> tuple[Prompt, ...]:
     return tuple(prompt for *_, prompt in sorted(ranked, key=lambda rank: rank[:-1])[:CANDIDATES])
 
 
+def beginning(prompt: Prompt, calibration: Calibration) -> Prompt:
+    """Return what is captured again of a sample: its first tokens, whose states do not know what follows."""
+    if len(prompt.input_ids) <= MOST_TOKENS or calibration.parts(len(prompt.input_ids)):
+        return prompt
+    return replace(prompt, input_ids=prompt.input_ids[:MOST_TOKENS], loss_mask=prompt.loss_mask[:MOST_TOKENS])
+
+
 def recapture_problems(schema: Schema, first: Capture, again: Capture) -> list[Problem]:
     """Return every tensor that a second pass over the same tokens does not give again."""
     problems = []
-    n_tokens = len(first.token_ids)
+    n_tokens = len(again.token_ids)
     for name in schema.names:
-        errors = token_errors(first.tensors[name], again.tensors[name])
+        mine = first.tensors[name][:n_tokens]
+        errors = token_errors(mine, again.tensors[name])
         far = int((errors > CEILING).sum())
         median = float(np.median(errors))
         if median <= NOISE and far <= max(1, MAX_OUTLIERS * n_tokens):
             continue
         message = (
             f"expected the states that a second pass of the same {n_tokens} tokens gives, got a median error "
-            f"of {median:.1%} and {far} tokens far off: {likeness(first.tensors[name], again.tensors, name)}"
+            f"of {median:.1%} and {far} tokens far off: {likeness(mine, again.tensors, name)}"
         )
         problems.append(Problem(where=name, kind="recapture", message=message))
     return problems

@@ -1,6 +1,7 @@
 """All checks of one sample, cheapest first; they stop at the first kind that finds something."""
 
 from datagen.checks.calibration import Calibration
+from datagen.checks.prefix import PREFIX_ROWS
 from datagen.checks.prompt import capture_problem, is_whole, norm_problems
 from datagen.engines.base import Capture
 from datagen.prompts.prompt import Prompt
@@ -23,5 +24,6 @@ def sample_problems(
         return None
     problems = norm_problems(capture)
     if not problems and calibration.prefix is not None:
-        problems = calibration.prefix.problems(capture)
+        n_rows = 1 if calibration.parts(len(capture.token_ids)) else PREFIX_ROWS
+        problems = calibration.prefix.problems(capture, n_rows)
     return ("wrong_content", problems) if problems else None

@@ -132,11 +132,11 @@ def _facts(view: DatasetView) -> Iterator[tuple[str, str]]:
         yield "run", f"{start.run_id}: {fate}; {engine}; code {start.code_version}"
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(view.quarantined.items()))
     yield "quarantine", f"{sum(view.quarantined.values()):,}" + (f" ({reasons})" if reasons else "")
-    yield "on-policy", _on_policy(view)
     for record in view.calibrations:
         yield "calibrated", f"run {record.run_id}, {in_words(record)}"
         untied = record.positions - record.tied
         yield "", f"the head on `final` chose as the engine on {record.agreeing:,} of {untied:,} positions"
+    yield "on-policy", _on_policy(view)
 
 
 def _on_policy(view: DatasetView) -> str:

@@ -46,13 +46,18 @@ class Pending(Protocol):
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """What a run records of its engine: its name, the version of what computes, and what it computes in."""
+    """What a run records of its engine: its name, the version of what computes, and what it computes in.
+
+    Samples on either side of `parting` tokens have other states of the same beginning (longrope); `None`
+    where all have the same.
+    """
 
     name: str
     version: str
     dtype: str
     device: str
     extra: Mapping[str, str] = field(default_factory=dict)
+    parting: int | None = None
 
 
 class Engine(Protocol):

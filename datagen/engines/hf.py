@@ -95,6 +95,7 @@ class LoadedModel:
                 "device_map": str(getattr(model, "hf_device_map", None) or anatomy.input_device),
                 "longest_sample": str(self.positions.longest),
             },
+            parting=self.positions.parting,
         )
 
     @cached_property
