@@ -5,6 +5,7 @@ StrataError
  +-- SpaceError         the target cannot be written, or is too small for what the plan says
  +-- ResumeError        the dataset was made with other content-deciding settings
  +-- FleetError         no cluster, no worker, or workers that cannot start
+ +-- ExportError        what a format needs is not in the dataset
  +-- RunFailedError     the run stopped by itself; what was good is committed
 """
 
@@ -29,5 +30,11 @@ class FleetError(StrataError):
 
 class RunFailedError(StrataError):
     """The run stopped by itself; what was good until then is committed."""
+
+    exit_code = 1
+
+
+class ExportError(StrataError):
+    """What a file format needs is not in the dataset, or not as its trainer takes it."""
 
     exit_code = 1

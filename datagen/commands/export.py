@@ -1,0 +1,153 @@
+"""`strata export`: a dataset as the files that a trainer of another library reads."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from datagen.export import FORMATS, Asked, ExportPlan, plan_export, run_export
+from datagen.export_folder import Written
+from datagen.printing import printable
+from schemas.command import Parser, at_least_one
+from schemas.figures import human_bytes
+
+PROG = "strata export"
+DESCRIPTION = """Write a dataset as the files that a trainer of another library reads, its card beside them.
+
+What the trainer will take is checked first, by name: nothing is written that would train on another tensor
+than is meant. The folder is there whole or not at all; the same command goes on where it was stopped. Exit
+codes: 0 written, 1 the dataset does not have what the format needs, 2 could not try."""
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Write a dataset as the files that a trainer of another library reads."""
+    given = _parser().parse_args(list(arguments))
+    asked = Asked(
+        dataset=given.dataset,
+        format=given.format,
+        out=given.out,
+        fc=_names(given.fc),
+        target=given.target,
+        splits=_names(given.split) or (),
+    )
+    plan = plan_export(asked)
+    written = None if given.dry_run else run(plan, given.workers or len(os.sched_getaffinity(0)))
+    if given.json:
+        print(json.dumps(as_data(plan, written)))  # noqa: T201
+    else:
+        print(printable("\n".join(in_words(plan, written))))  # noqa: T201
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog=PROG, description=DESCRIPTION)
+    parser.add_argument("--dataset", required=True, metavar="ROOT/DATASET[@V]", help="as data/demo@3")
+    parser.add_argument("--format", required=True, metavar="NAME", help=f"one of {', '.join(FORMATS)}")
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="DIR", help="a folder that is not there yet"
+    )
+    parser.add_argument(
+        "--fc",
+        metavar="NAME,NAME,...",
+        help="the draft's input, as layer2,layer15,layer27 (default: what the format's trainer takes)",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="NAME",
+        help="the state that the draft learns from (default: the one that the format's trainer takes)",
+    )
+    parser.add_argument(
+        "--split",
+        metavar="NAME,NAME,...",
+        help="only these splits, the first for training (default: all, parted between two conversations)",
+    )
+    parser.add_argument(
+        "--workers", type=at_least_one, metavar="N", help="files written at once (default: the cores)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be written, and how large")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """Read `a,b`.
+
+    >>> _names("layer2, final"), _names(None)
+    (('layer2', 'final'), None)
+    """
+    return None if text is None else tuple(piece.strip() for piece in text.split(","))
+
+
+def run(plan: ExportPlan, workers: int) -> Written:
+    """Write an export behind a progress bar (on a terminal)."""
+    columns = (
+        TextColumn("export"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(file=sys.stderr)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("export", total=plan.size_bytes)
+
+        def show(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        return run_export(plan, workers, show)
+
+
+def as_data(plan: ExportPlan, written: Written | None) -> dict[str, object]:
+    """Return the plan, and what was written, as JSON types."""
+    return {
+        "dataset": plan.report.dataset.reference if plan.report.dataset else None,
+        "format": plan.format.name,
+        "trainer": plan.format.trainer,
+        "wiring": plan.source.wiring.model_dump(mode="json"),
+        "rows": len(plan.rows),
+        "train_rows": plan.n_train,
+        "tokens": plan.n_tokens,
+        "planned_files": len(plan.files),
+        "planned_bytes": plan.size_bytes,
+        "notes": [problem.model_dump(mode="json") for problem in plan.report.notes],
+        "next_step": plan.next_step,
+        "written": None
+        if written is None
+        else {
+            "path": str(written.path),
+            "files": written.n_files,
+            "bytes": written.size_bytes,
+            "kept": written.n_kept,
+            "was_there": written.was_there,
+        },
+    }
+
+
+def in_words(plan: ExportPlan, written: Written | None) -> Iterator[str]:
+    """Yield what a person reads: from what, as what, how large, and how to train on it."""
+    wiring = plan.source.wiring
+    target = f"; target {wiring.target.tensor}" if wiring.target else ""
+    dataset = plan.report.dataset.reference if plan.report.dataset else plan.asked.dataset
+    held_out = len(plan.rows) - plan.n_train
+    yield f"dataset  {dataset}: {len(plan.rows):,} samples, {plan.n_tokens:,} tokens"
+    yield f"format   {plan.format.name}, for {wiring.title}: input {', '.join(wiring.fc)}{target}"
+    yield f"rows     {plan.n_train:,} for training, then {held_out:,} held out, in whole conversations"
+    if written is None:
+        files = f"{len(plan.files):,} files of states"
+        yield f"size     {human_bytes(plan.size_bytes)} in {files} and a few small ones; nothing is written"
+        return
+    kept = f", {written.n_kept:,} of them from before" if written.n_kept else ""
+    done = "is there already" if written.was_there else "written"
+    yield f"{done}  {written.path}: {written.n_files:,} files, {human_bytes(written.size_bytes)}{kept}"
+    yield f"train    {plan.next_step}"

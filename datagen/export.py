@@ -1,0 +1,236 @@
+"""An export: a version's samples in another library's file format, proven to be what its trainer takes.
+
+Nothing is written before the wiring holds against the dataset. The order of rows is a function of the
+conversations alone, with each split, or each conversation where there is none, in one piece, so that a
+trainer that cuts off its last rows for validation does not validate on what it trained on.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
+from datagen.adapters.speculators_export import SpeculatorsFormat
+from datagen.checking import card_of
+from datagen.errors import ConfigError, ExportError
+from datagen.export_folder import ROWS, ExportFolder, Written, write_files
+from datagen.store.dataset import Dataset
+from datagen.store.index import Location
+from datagen.store.opening import open_door
+from datagen.store.snapshot import Snapshot
+from datagen.store.splits import assign, rule_of
+from schemas.boundary import place_of
+from schemas.card import Card
+from schemas.consumers.resolve import Shape, resolve_trainer
+from schemas.judging import DatasetFacts, Report, Sides, judge, named
+from schemas.problem import Problem
+from schemas.record import canonical_json
+from schemas.reference import parse_reference
+from schemas.wiring import Wiring, slot_problems
+
+FORMATS: Mapping[str, ExportFormat] = {known.name: known for known in (SpeculatorsFormat(),)}
+"""Every format that there is, as `--format` names it."""
+TRAIN_SHARE = 0.9
+"""Of the rows, for training, where no splits are named: what trainers cut at by default."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be exported; without `fc` and `target`, what the format's trainer takes by default."""
+
+    dataset: str
+    format: str
+    out: Path
+    fc: tuple[str, ...] | None = None
+    target: str | None = None
+    splits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """What will be written, in which wiring; the first `n_train` of `rows` are for training."""
+
+    asked: Asked
+    format: ExportFormat
+    source: Source
+    card: Card
+    report: Report
+    rows: tuple[Row, ...]
+    n_train: int
+    files: tuple[PlannedFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files; of the large ones exact."""
+        return sum(file.size_bytes for file in self.files) + self.format.beside_bytes(self.rows)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of all rows."""
+        return sum(row.location.n_tokens for row in self.rows)
+
+    @property
+    def identity(self) -> bytes:
+        """What an export that was begun must have in common to be gone on with, as canonical JSON."""
+        return canonical_json(
+            {
+                "format": "strata.export.v1",
+                "file_format": self.format.name,
+                "card": self.card.model_dump(mode="json"),
+                "splits": list(self.asked.splits),
+                "rows": len(self.rows),
+                "train_rows": self.n_train,
+                "tokens": self.n_tokens,
+            }
+        )
+
+    @property
+    def next_step(self) -> str:
+        """The command that trains on the export."""
+        return self.format.next_step(self.asked.out, self.n_train, len(self.rows), self.source)
+
+
+def plan_export(asked: Asked) -> ExportPlan:
+    """Return what will be written; nothing is.
+
+    Raises `ExportError` with the problems of `strata check` where dataset and trainer do not mean the same,
+    `ConfigError` for a format or a tensor that there is not, `NotFoundError` for a dataset or a split.
+    """
+    if asked.format not in FORMATS:
+        message = f"expected one of {', '.join(FORMATS)}, got {asked.format!r}"
+        raise ConfigError("no such format", [Problem(where="--format", kind="format", message=message)])
+    file_format = FORMATS[asked.format]
+    reference = parse_reference(asked.dataset)
+    snapshot = Dataset.open(open_door(reference.root), reference.dataset).snapshot(reference.version)
+    facts = DatasetFacts(
+        str(reference._replace(version=snapshot.version.number)), snapshot.schema, snapshot.version
+    )
+    wiring, report = judged(facts, file_format, asked.fc, asked.target)
+    source = Source(snapshot, wiring)
+    if problems := list(file_format.problems(source)):
+        raise ExportError(f"{facts.reference} cannot be exported for {file_format.trainer}", problems)
+    rows, n_train = rows_of(snapshot, asked.splits)
+    return ExportPlan(
+        asked=asked,
+        format=file_format,
+        source=source,
+        card=card_of(report),
+        report=report,
+        rows=rows,
+        n_train=n_train,
+        files=tuple(file_format.planned(rows, source)),
+    )
+
+
+def judged(
+    facts: DatasetFacts, file_format: ExportFormat, fc: Sequence[str] | None, target: str | None
+) -> tuple[Wiring, Report]:
+    """Return the wiring of a format's trainer on a dataset, and the report of the check that it passed.
+
+    Raises `ExportError` with every problem.
+    """
+    known = facts.schema.target
+    shape = Shape(model_type=known.model_type, n_layers=known.n_layers)
+    places = {name: place_of(name, known.n_layers) for name in (*(fc or ()), *([target] if target else []))}
+    wrong = [place for place in places.values() if isinstance(place, Problem)]
+    if wrong:
+        raise ConfigError(f"no such tensor of {known.model_id}", wrong)
+    ids = tuple(place.boundary for name in fc or () if not isinstance(place := places[name], Problem))
+    name, version = named(file_format.trainer)
+    taken = resolve_trainer(name, version, shape, ids=ids or None).wiring
+    sides = Sides(dataset=facts, trainer=file_format.trainer, trainer_ids=ids or None)
+    if taken is not None and target is not None and taken.target is not None:
+        role = taken.target.model_copy(update={"tensor": target})
+        sides = Sides(dataset=facts, trainer_wiring=taken.model_copy(update={"target": role}))
+    report = judge(sides, shape)
+    problems = list(report.errors)
+    if taken is not None and fc is not None:
+        repair = f"give --fc {','.join(taken.fc)}"
+        problems += slot_problems(fc, taken.fc, "as --fc says", f"all that {taken.title} can take", repair)
+    wiring = report.trained.wiring if report.trained else None
+    if problems or wiring is None:
+        raise ExportError(f"{facts.reference} cannot be exported for {file_format.trainer}", problems)
+    return wiring, report
+
+
+def rows_of(snapshot: Snapshot, splits: Sequence[str]) -> tuple[tuple[Row, ...], int]:
+    """Return the samples in the order of rows, and how many of them are for training.
+
+    The samples of the first split come first and are for training, those of the others follow. Without
+    splits, conversations follow one another by a hash of their ids, and the cut falls between two of them,
+    at or after `TRAIN_SHARE`. Raises `NotFoundError` for a split that there is not, `ExportError` when there
+    is nothing to export.
+    """
+    index = snapshot.index
+    if not splits:
+        located = sorted(index, key=_place)
+        n_train = _cut(located)
+    else:
+        located, n_train = [], 0
+        for split in splits:
+            chosen = assign(index, rule_of(snapshot.version.splits, split)).positions(split)
+            located += sorted((index.at(int(position)) for position in chosen), key=_place)
+            n_train = n_train or len(located)
+    if not located:
+        message = f"expected samples in {' and '.join(splits) or 'the version'}, got none"
+        raise ExportError(
+            "there is nothing to export", [Problem(where="split", kind="empty", message=message)]
+        )
+    return tuple(Row(number, location) for number, location in enumerate(located)), n_train
+
+
+def _place(location: Location) -> tuple[bytes, str]:
+    text = location.conversation_id.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).digest(), location.sample_id
+
+
+def _cut(located: Sequence[Location]) -> int:
+    """Return the first place at or after `TRAIN_SHARE` where a conversation begins, or the last before it."""
+    begins = [
+        number
+        for number in range(1, len(located))
+        if located[number].conversation_id != located[number - 1].conversation_id
+    ]
+    wanted = int(len(located) * TRAIN_SHARE)
+    return next((number for number in begins if number >= wanted), begins[-1] if begins else len(located))
+
+
+def run_export(
+    plan: ExportPlan, workers: int, on_progress: Callable[[int, int], None] | None = None
+) -> Written:
+    """Write an export, or go on with one that was stopped, and return what was written.
+
+    The folder is there whole or not at all: it is made beside, under a hidden name, and renamed last. One
+    that is there and equal is left as it is. `on_progress` is told bytes done and bytes in all.
+    """
+    with ExportFolder(plan.asked.out, plan.identity) as folder:
+        if folder.is_whole:
+            return folder.written()
+        # In the order in which the samples lie in their parts, whatever their rows are.
+        files = sorted(plan.files, key=lambda file: _lies(file.rows[0].location))
+        write_files(folder, files, lambda file: plan.format.pieces(file, plan.source), workers, on_progress)
+        beside = plan.format.write_beside(folder.path, plan.rows, plan.source)
+        folder.put(ROWS, _rows_text(plan.rows))
+        folder.finish(plan.card, [*beside, ROWS])
+        return folder.written()
+
+
+def _lies(location: Location) -> tuple[str, int]:
+    return location.part_id, location.row_start
+
+
+def _rows_text(rows: Sequence[Row]) -> bytes:
+    """Return which sample each row is, a JSON object a line."""
+    return b"".join(
+        canonical_json(
+            {
+                "row": row.number,
+                "sample_id": row.location.sample_id,
+                "conversation_id": row.location.conversation_id,
+                "tokens": row.location.n_tokens,
+            }
+        )
+        + b"\n"
+        for row in rows
+    )

@@ -1,0 +1,286 @@
+"""A folder of files that is there whole or not at all, and can be gone on with where it was stopped.
+
+It is made under a hidden name beside its place and renamed last. The list of what was written is its journal:
+a line is added when a file is whole, in the form that `sha256sum --check` reads. Who goes on hashes again
+what the list says, and keeps what is equal; nothing else that lies there is trusted.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from datagen.adapters.exporting import PlannedFile
+from datagen.errors import ConfigError, ExportError, SpaceError
+from datagen.store.failures import free_bytes, store_error, write_problems
+from schemas.card import CARD_FILE, Card
+from schemas.problem import Problem
+
+SUMS = "strata_files.sha256"
+"""The list of what was written; `sha256sum --check strata_files.sha256` in the folder reads it all."""
+IDENTITY = "strata_export.json"
+ROWS = "strata_rows.jsonl"
+_READ_BYTES = 4 * 2**20
+
+Pieces = Callable[[PlannedFile], Iterator[memoryview | bytes]]
+
+
+class Written(NamedTuple):
+    """An export that is whole: where, how many files and bytes, and how many of them this call wrote."""
+
+    path: Path
+    n_files: int
+    size_bytes: int
+    n_kept: int
+    was_there: bool
+
+
+class ExportFolder:
+    """The folder at `place`, to be entered; `identity` says what must be equal to go on with one.
+
+    Entering raises `ConfigError` where something else lies there, another export was begun there, or one is
+    being written at this moment, and `DoorError` where nothing can be written.
+    """
+
+    def __init__(self, place: Path, identity: bytes) -> None:
+        self.place = Path(os.path.abspath(place))
+        self.path = self.place.parent / f".{self.place.name}.partial"
+        self.is_whole = False
+        self._identity = identity
+        self._sums: dict[str, str] = {}
+        self._kept: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        if self._found_whole():
+            self.is_whole = True
+            return self
+        if problems := write_problems(str(self.path)):
+            raise SpaceError(f"cannot write {self.place}", problems)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._begin()
+        except BlockingIOError as error:
+            os.close(self._fd)
+            raise _elsewhere(self.path, "no other export of this name at work, got one") from error
+        except BaseException:
+            os.close(self._fd)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def holds(self, path: str) -> bool:
+        """Say whether an earlier call wrote this file whole: what it says of it is hashed again."""
+        noted = self._sums.get(path)
+        if noted is None:
+            return False
+        try:
+            same = sha256_of(self.path / path) == noted
+        except FileNotFoundError:
+            same = False
+        with self._lock:
+            if same:
+                self._kept |= {path}
+            else:
+                del self._sums[path]
+        return same
+
+    def note(self, path: str, sha256: str) -> None:
+        """Add a file that is whole to the list."""
+        with self._lock:
+            self._sums[path] = sha256
+            with open(self.path / SUMS, "a", encoding="utf-8") as journal:
+                journal.write(_line(path, sha256))
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a small file, over what lies there."""
+        (self.path / path).write_bytes(data)
+
+    def finish(self, card: Card, beside: Sequence[str]) -> None:
+        """Hash the small files, write the card and the list, sync all, and put the folder in its place."""
+        self.put(CARD_FILE, card.to_json())
+        for path in (*beside, CARD_FILE, IDENTITY):
+            self._sums[path] = sha256_of(self.path / path)
+        lines = [_line(path, self._sums[path]) for path in sorted(self._sums)]
+        self.put(SUMS, "".join(lines).encode())
+        self._sweep()
+        for file in self._files():
+            _sync(file)
+        for folder in {self.path, *(file.parent for file in self._files())}:
+            _sync(folder)
+        try:
+            os.rename(self.path, self.place)
+        except OSError as error:
+            raise store_error(error, "write", str(self.place)) from error
+        _sync(self.place.parent)
+
+    def written(self) -> Written:
+        """Return what lies in the finished folder."""
+        files = [path for path in self.place.rglob("*") if path.is_file()]
+        size_bytes = sum(path.stat().st_size for path in files)
+        return Written(self.place, len(files), size_bytes, len(self._kept), self.is_whole)
+
+    def _found_whole(self) -> bool:
+        """Say whether this very export lies there; raises `ConfigError` for anything else but emptiness."""
+        if not self.place.exists() or (self.place.is_dir() and not any(self.place.iterdir())):
+            return False
+        found = self.place / IDENTITY
+        if found.is_file() and found.read_bytes() == self._identity:
+            return True
+        what = "another export" if found.is_file() else "other files" if self.place.is_dir() else "a file"
+        raise _elsewhere(self.place, f"no folder, or this very export, got {what}")
+
+    def _begin(self) -> None:
+        if not os.path.samestat(os.fstat(self._fd), os.stat(self.path)):
+            raise _elsewhere(self.path, "no other export of this name at work, got one that ends")
+        noted = self.path / IDENTITY
+        if not noted.is_file():
+            # Nothing is trusted in a folder that does not say what it is.
+            if strangers := [path.name for path in self.path.iterdir()]:
+                raise _elsewhere(
+                    self.path, f"an export that was begun, got {', '.join(sorted(strangers)[:3])}"
+                )
+            aside = self.path / f".{IDENTITY}"
+            aside.write_bytes(self._identity)
+            os.rename(aside, noted)
+        elif noted.read_bytes() != self._identity:
+            raise _elsewhere(self.path, "what is left of this very export, got another one's")
+        self._read_journal()
+
+    def _read_journal(self) -> None:
+        journal = self.path / SUMS
+        lines = journal.read_text(encoding="utf-8").splitlines(keepends=True) if journal.is_file() else []
+        for line in lines:
+            sha256, _, path = line.rstrip("\n").partition("  ")
+            if line.endswith("\n") and len(sha256) == 64:
+                self._sums[path] = sha256
+        # What was torn by a kill must not run into the next line.
+        journal.write_text(
+            "".join(_line(path, known) for path, known in self._sums.items()), encoding="utf-8"
+        )
+
+    def _sweep(self) -> None:
+        """Remove what a killed call left and nobody lists."""
+        for path in self.path.glob(".*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _files(self) -> list[Path]:
+        return [path for path in self.path.rglob("*") if path.is_file()]
+
+
+def write_files(
+    folder: ExportFolder,
+    files: Sequence[PlannedFile],
+    pieces: Pieces,
+    workers: int,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Write what the folder does not hold yet, `workers` files at once; the first failure ends it.
+
+    Raises `SpaceError` before the first byte when the disk is too small.
+    """
+    total = sum(file.size_bytes for file in files)
+    done = 0
+    for parent in {(folder.path / file.path).parent for file in files}:
+        parent.mkdir(parents=True, exist_ok=True)
+    _check_space(folder, files)
+    waiting = iter(files)
+    pending: set[Future[int]] = set()
+    with ThreadPoolExecutor(workers, thread_name_prefix="export") as pool:
+        try:
+            while True:
+                while len(pending) < 4 * workers and (file := next(waiting, None)) is not None:
+                    pending.add(pool.submit(_write_file, folder, file, pieces))
+                if not pending:
+                    return
+                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                done += sum(future.result() for future in finished)
+                if on_progress is not None:
+                    on_progress(done, total)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _check_space(folder: ExportFolder, files: Sequence[PlannedFile]) -> None:
+    there = sum(path.stat().st_size for path in folder.path.rglob("*") if path.is_file())
+    needed = sum(file.size_bytes for file in files) - there
+    free = free_bytes(str(folder.path))
+    if needed > free:
+        message = f"expected {needed:,} bytes free, got {free:,}"
+        repair = "free space, or give another --out"
+        problem = Problem(where=str(folder.place.parent), kind="space", message=message, repair=repair)
+        raise SpaceError("there is no room for the export", [problem])
+
+
+def _write_file(folder: ExportFolder, file: PlannedFile, pieces: Pieces) -> int:
+    """Write one file unless it is there, and return its size; raises `ExportError` for any other size."""
+    if folder.holds(file.path):
+        return file.size_bytes
+    path = folder.path / file.path
+    digest = hashlib.sha256()
+    size_bytes = 0
+    try:
+        with open(path, "wb", buffering=0) as sink:
+            for piece in pieces(file):
+                digest.update(piece)
+                size_bytes += _write_all(sink.fileno(), piece)
+    except OSError as error:
+        raise store_error(error, "write", str(path)) from error
+    if size_bytes != file.size_bytes:
+        message = f"expected {file.size_bytes:,} bytes, got {size_bytes:,}"
+        raise ExportError(
+            "a file came out otherwise", [Problem(where=file.path, kind="size", message=message)]
+        )
+    folder.note(file.path, digest.hexdigest())
+    return size_bytes
+
+
+def _write_all(fd: int, piece: memoryview | bytes) -> int:
+    view = memoryview(piece)
+    size_bytes = len(view)
+    while view:
+        view = view[os.write(fd, view) :]
+    return size_bytes
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file, in hexadecimal."""
+    with open(path, "rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _line(path: str, sha256: str) -> str:
+    return f"{sha256}  {path}\n"
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _elsewhere(path: Path, said: str) -> ConfigError:
+    problem = Problem(
+        where=str(path),
+        kind="place",
+        message=f"expected {said}",
+        repair="give another --out, or remove what lies there",
+    )
+    return ConfigError("the export cannot be put there", [problem])
