@@ -1,0 +1,91 @@
+"""Reads a file of tensors without running a byte of it: safetensors, or torch's with `weights_only` alone.
+
+torch's own files are pickles. `weights_only` rebuilds tensors, numbers, texts, lists and mappings of them,
+and refuses everything else before it runs (source: torch, `_weights_only_unpickler.py`).
+"""
+
+import gzip
+import io
+import pickle
+import zlib
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+
+from datagen.adapters.errors import ForeignFileError
+from schemas.problem import Problem
+
+SAFETENSORS = ".safetensors"
+TORCH = (".pt", ".pth", ".ckpt", ".bin")
+GZIP = ".gz"
+_BROKEN = (
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    zlib.error,
+)
+"""What torch and zlib raise of a file that was cut off or is none of theirs."""
+
+
+def is_known(file: Path) -> bool:
+    """Say whether a file's name is that of a file of tensors.
+
+    >>> is_known(Path("data_0.ckpt.gz")), is_known(Path("notes.txt"))
+    (True, False)
+    """
+    name = file.name.removesuffix(GZIP)
+    return name.endswith(TORCH) or file.name.endswith(SAFETENSORS)
+
+
+def load(file: Path) -> object:
+    """Return what a file holds: a mapping of tensors, or whatever `weights_only` lets torch rebuild.
+
+    Raises `ForeignFileError` for a file that is not there, is cut off, or holds anything that would run.
+    """
+    try:
+        if file.name.endswith(SAFETENSORS):
+            return safetensors.torch.load_file(file, device="cpu")
+        if file.name.endswith(GZIP):
+            with gzip.open(file) as stream:
+                return torch.load(io.BytesIO(stream.read()), map_location="cpu", weights_only=True)
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise refused(file, "file", "expected a file, got none of this name") from error
+    except pickle.UnpicklingError as error:
+        message = f"expected tensors, numbers, texts, lists and mappings only, got {_refusal(error)}"
+        repair = "nothing else is unpickled, for it could run anything; save its tensors alone"
+        raise refused(file, "pickle", message, repair) from error
+    except safetensors.SafetensorError as error:
+        raise refused(file, "damaged", f"expected a whole safetensors file, got {_first(error)}") from error
+    except _BROKEN as error:
+        message = f"expected a whole file of torch.save, got {_first(error) or type(error).__name__}"
+        raise refused(file, "damaged", message, "copy it again, or make it again: it was cut off") from error
+
+
+def refused(file: Path, kind: str, message: str, repair: str | None = None) -> ForeignFileError:
+    """Return the error of one thing that is wrong with a file."""
+    problem = Problem(where=str(file), kind=kind, message=message, repair=repair)
+    return ForeignFileError("the file cannot be read", [problem])
+
+
+def _first(error: BaseException) -> str:
+    """Return the first sentence of an error, as it stands in one of ours."""
+    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    return text.partition("\n")[0].partition(". ")[0].strip().rstrip(".")[:200]
+
+
+def _refusal(error: pickle.UnpicklingError) -> str:
+    """Return what the restricted unpickler met, without the advice to load it all the same."""
+    for line in str(error).splitlines():
+        if "GLOBAL" in line or "opcode" in line or "Unsupported" in line:
+            told = line.partition("WeightsUnpickler error: ")[2] or line
+            return "a pickle of something else: " + told.strip().partition(". ")[0].rstrip(".")[:160]
+    return "a pickle of something else, or a file that was cut off"
