@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from datagen.checks.likeness import ALIKE
 from datagen.checks.rows import token_errors, wide
 from datagen.engines.base import Engine
 from datagen.engines.opening import open_engine
@@ -123,7 +124,7 @@ def agreement_problems(
             f"expected a median error of at most {most:.2%} and a 99th percentile of at most {most_p99:.2%} "
             f"by token, got {tensor.median:.2%} and {tensor.p99:.2%}"
         )
-        if other and tensor.distance is not None:
+        if other and tensor.distance is not None and tensor.distance <= ALIKE:
             message += f": it looks like `{tensor.nearest}` ({tensor.distance:.2%})"
         problems.append(Problem(where=tensor.name, kind="calibration", message=message))
     return problems
