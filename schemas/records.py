@@ -27,7 +27,7 @@ QuarantineReason = Literal[
     "mask_conflict",  # the same token ids as another sample, with another loss mask
     "token_out_of_vocabulary",
     "non_finite",  # NaN or Inf in a tensor
-    "wrong_content",  # dtype, shape, token ids or norm profile depart from what was asked
+    "wrong_content",  # it departs from what was asked, from the audit set, or from a second pass
     "poison",  # killed the workers that tried it
     "duplicate_answer",  # another answer came to the same token ids: the first is kept
     "truncated_answer",  # an answer reached its limit, with generate.on_truncated = quarantine
