@@ -87,7 +87,7 @@ TRAINERS := speculators specforge modelopt automodel
 .PHONY: oracle-trainers
 oracle-trainers: $(READY)
 	@if $(BIN)/python -m tests.oracle.wheels $(TRAINERS); then \
-	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,not_run,forms}.py $(ARGS); \
+	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,draft_forward,not_run,forms}.py $(ARGS); \
 	else \
 	    echo "the oracle of trainers is skipped: without their released wheels there is nothing to compare with"; \
 	fi
