@@ -39,6 +39,7 @@ from datagen.engines.sampling import ANSWERING
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
 from datagen.flags import ENV_DELIMITER, ENV_PREFIX, Flag, by_setting, misspelt_variables, read_flags
+from datagen.placement import WorkerSettings, placement_problems
 from datagen.prompts.settings import PromptSettings
 from schemas.problem import Problem
 from schemas.record import validation_problems
@@ -129,25 +130,6 @@ class PartSettings(Section):
     commit_every_seconds: PositiveFloat = 600.0
 
 
-class WorkerSettings(Section):
-    """The fleet: one Ray actor an engine replica."""
-
-    count: PositiveInt | Literal["auto"] = Field(
-        default="auto", description="auto: as many as the cluster's GPUs allow, one without GPUs"
-    )
-    cpus: PositiveFloat = Field(default=1.0, description="CPUs a worker reserves")
-    gpus: float = Field(default=0.0, ge=0.0, description="GPUs a worker reserves")
-    batch_tokens: PositiveInt = Field(default=4096, description="tokens of a batch, padding included")
-    units_in_flight: int = Field(default=2, ge=1, le=8, description="units handed to a worker at a time")
-    unit_attempts: int = Field(
-        default=3, ge=1, description="deaths before a unit is halved, or a sample alone is given up"
-    )
-    max_refused: int = Field(
-        default=100, ge=0, description="samples refused for content or poison before the run stops"
-    )
-    start_timeout_seconds: PositiveFloat = 1800.0
-
-
 class AuditSettings(Section):
     """The companion dataset `<dataset>.audit`: a few short samples with every boundary."""
 
@@ -155,7 +137,7 @@ class AuditSettings(Section):
     max_tokens: PositiveInt = 128
     reference: Literal["auto", "hf", "engine", "none"] = Field(
         default="auto",
-        description="what it is held against: transformers (hf), the engine's second pass, or hf where it fits",
+        description="what it is held against: transformers, the engine again, or (auto) the first that fits",
     )
 
 
@@ -365,6 +347,7 @@ def _contradictions(config: RunConfig) -> list[Problem]:
     if config.audit.reference == "hf" and not config.engine.model:
         message = f"expected auto, engine or none for the engine {config.engine.name}, got hf"
         problems.append(Problem(where="audit.reference", kind="audit", message=message))
+    problems += placement_problems(config.workers, config.engine)
     problems += _generate_problems(config)
     if (config.plan.samples is None) != (config.plan.tokens_per_sample is None):
         message = "expected samples and tokens_per_sample together, got one"

@@ -1,11 +1,10 @@
 """The workers as the driver sees them: hand out units, wait for what comes, know who lives.
 
 Ray restarts a worker whose process or node dies (`max_restarts`); its units come back from here as `Lost`,
-the one it was running told from those that merely waited. With `worker`, the only modules that know Ray.
+the one it was running told from those that merely waited. With `cluster` and
+`worker`, the only modules that know Ray.
 """
 
-import logging
-import os
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -15,15 +14,16 @@ import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from datagen.checks import Calibration
-from datagen.config import RaySettings, WorkerSettings
+from datagen.cluster import Place, join_cluster, living_nodes, release, reserve
+from datagen.config import RaySettings
 from datagen.errors import FleetError
 from datagen.making import UnitProgress, UnitResult
+from datagen.placement import WorkerSettings, group_of, most_workers, room_problems
 from datagen.units import Unit
 from datagen.worker import STATUS, Worker, WorkerFacts, WorkOrder
 from schemas.errors import StrataError
 from schemas.problem import Problem
 
-NAMESPACE = "strata"
 # Ray's stubs do not know that an actor class takes concurrency groups.
 _REMOTE: Any = ray.remote(concurrency_groups={STATUS: 1})  # type: ignore[call-overload]
 
@@ -55,6 +55,7 @@ class _Replica:
     """
 
     actor: Any
+    place: Place
     in_flight: "deque[tuple[Unit, Any]]" = field(default_factory=deque)
     progress: UnitProgress | None = None
     asked: Any = None
@@ -86,18 +87,14 @@ class Fleet:
         Raises `FleetError` when no worker can be placed or loaded.
         """
         self._own_ray = join_cluster(self._cluster)
-        count = min(most, self._settings.count if self._settings.count != "auto" else self._auto_count())
-        self._check_room(count)
-        self._replicas = [_Replica(self._new_actor()) for _ in range(count)]
+        group = group_of(self._settings, self._order.engine)
+        places = reserve([group] * self._count(most), self._settings.nodes)
+        self._replicas = [_Replica(self._new_actor(place), place) for place in places]
         return [self._describe(replica) for replica in self._replicas]
 
-    def _new_actor(self) -> Any:
+    def _new_actor(self, place: Place) -> Any:
         actor = _REMOTE(self._worker_class).options(
-            num_cpus=self._settings.cpus,
-            num_gpus=self._settings.gpus,
-            max_restarts=-1,
-            max_task_retries=0,
-            scheduling_strategy="SPREAD",
+            max_restarts=-1, max_task_retries=0, **place.options(self._settings.cpus)
         )
         return actor.remote(self._order)
 
@@ -117,26 +114,17 @@ class Fleet:
             raise _actor_error(error) from error
         return facts
 
-    def _auto_count(self) -> int:
-        if self._settings.gpus <= 0:
-            return 1
-        gpus = _cluster_resources().get("GPU", 0.0)
-        return max(1, int(gpus // self._settings.gpus))
+    def _count(self, most: int) -> int:
+        """Return how many workers there are to be, which the cluster has room for.
 
-    def _check_room(self, count: int) -> None:
-        have = _cluster_resources()
-        problems = [
-            Problem(
-                where=f"workers.{what.lower()}s",
-                kind="resources",
-                message=f"expected {count} x {need:g} {what}s in the cluster, got {have.get(what, 0.0):g}",
-                repair="lower workers.count or what a worker reserves, or add nodes",
-            )
-            for what, need in (("CPU", self._settings.cpus), ("GPU", self._settings.gpus))
-            if count * need > have.get(what, 0.0) + 1e-9
-        ]
-        if problems:
+        Raises `FleetError` when it has not.
+        """
+        nodes = living_nodes()
+        as_many = max(1, most_workers(self._settings, nodes)) if self._settings.gpus else 1
+        count = min(most, as_many if self._settings.count == "auto" else self._settings.count)
+        if problems := room_problems(self._settings, count, nodes):
             raise FleetError("the cluster has no room for the workers", problems)
+        return count
 
     @property
     def n_workers(self) -> int:
@@ -240,7 +228,7 @@ class Fleet:
                     [Problem(where="workers", kind="restart", message=_first_line(error))],
                 ) from error
             if isinstance(error, ActorDiedError):
-                replica.actor, replica.asked = self._new_actor(), None
+                replica.actor, replica.asked = self._new_actor(replica.place), None
             replica.recovering = replica.actor.calibrate.remote(self._calibration)
         else:
             replica.recovering = None
@@ -268,6 +256,7 @@ class Fleet:
         """Let the workers go, and Ray with them where it was started here."""
         for replica in self._replicas:
             ray.kill(replica.actor)
+        release([replica.place for replica in self._replicas])
         self._replicas = []
         if self._own_ray:
             ray.shutdown()
@@ -279,41 +268,6 @@ def _of_units_in_hand(replica: _Replica) -> UnitProgress | None:
     if said is None or any(unit.number == said.unit for unit, _ in replica.in_flight):
         return said
     return UnitProgress()
-
-
-def join_cluster(settings: RaySettings) -> bool:
-    """Join the cluster that is named, or start Ray here; return whether it was started here.
-
-    Raises `FleetError` when the named cluster cannot be reached.
-    """
-    if ray.is_initialized():
-        return False
-    address = settings.address or os.environ.get("RAY_ADDRESS")
-    try:
-        if address:
-            ray.init(address=address, namespace=NAMESPACE, logging_level=logging.WARNING, log_to_driver=False)
-        else:
-            ray.init(
-                address="local",
-                namespace=NAMESPACE,
-                include_dashboard=False,
-                logging_level=logging.ERROR,
-                log_to_driver=False,
-            )
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        where = address or "this machine"
-        problem = Problem(
-            where="ray.address",
-            kind="cluster",
-            message=f"expected a Ray cluster at {where}, got: {_first_line(error)}",
-            repair="a cluster with token authentication needs RAY_AUTH_MODE=token in this environment",
-        )
-        raise FleetError("cannot join Ray", [problem]) from error
-    return address is None
-
-
-def _cluster_resources() -> dict[str, float]:
-    return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]
 
 
 def _cause(error: RayTaskError) -> StrataError:

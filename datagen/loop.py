@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from datagen.config import WorkerSettings
 from datagen.errors import RunFailedError
 from datagen.fleet import Fleet, Lost, Made
 from datagen.ledger import Ledger
 from datagen.making import UnitProgress, UnitResult, quarantined
+from datagen.placement import WorkerSettings
 from datagen.progress import Reporter, Standing
 from datagen.schedule import Schedule
 from datagen.stopping import Stopping

@@ -1,7 +1,7 @@
 """The Ray actor: one engine replica that makes parts, and answers how far it is while it does.
 
-With `fleet`, the only modules that know Ray. Status calls run in a thread of their own (a concurrency group),
-so that a long unit never makes a worker look dead.
+With `cluster` and `fleet`, the only modules that know Ray. Status calls run in a thread of their own (a
+concurrency group), so that a long unit never makes a worker look dead.
 """
 
 import os

@@ -17,10 +17,11 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from datagen.config import RaySettings, WorkerSettings
+from datagen.config import RaySettings
 from datagen.engines.opening import read_target
 from datagen.engines.settings import EngineSettings, SyntheticSettings
 from datagen.fleet import Fleet, Made
+from datagen.placement import WorkerSettings
 from datagen.prompts.prompt import Prompt
 from datagen.units import Unit, batches
 from datagen.worker import WorkOrder

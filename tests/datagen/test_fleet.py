@@ -72,12 +72,12 @@ def test_why_a_worker_cannot_load_reaches_the_driver_as_the_error_that_it_is(tmp
 def test_a_cluster_that_is_not_there_is_told_with_its_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datagen.fleet.ray.is_initialized", lambda: False)
+    monkeypatch.setattr("datagen.cluster.ray.is_initialized", lambda: False)
 
     def refuse(**_: object) -> None:
         raise ConnectionError("Failed to connect to GCS at 127.0.0.1:1")
 
-    monkeypatch.setattr("datagen.fleet.ray.init", refuse)
+    monkeypatch.setattr("datagen.cluster.ray.init", refuse)
     fleet = fleet_of(tmp_path, Worker, ray__address="127.0.0.1:1")
     with pytest.raises(FleetError, match=r"expected a Ray cluster at 127\.0\.0\.1:1, got: Failed to connect"):
         fleet.start(1)
