@@ -17,6 +17,7 @@ from rich.progress import (
     BarColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
@@ -179,3 +180,63 @@ class LogReporter:
     def _write(self, **facts: object) -> None:
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **facts}
         print(json.dumps(line, default=str), file=self._stream, flush=True)
+
+
+class Passes:
+    """Long work in stages, counted in passes: a bar on a terminal, now and then a JSON line elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._bar: Progress | None = None
+        if stream.isatty():
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                TaskProgressColumn(),
+                TimeRemainingColumn(elapsed_when_finished=True),
+                console=Console(file=stream),
+                expand=True,
+            )
+        self._stage, self._total, self._done = "", 0, 0
+        self._told = time.monotonic()
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def stage(self, words: str, total: int) -> None:
+        """Begin a stage of so many passes."""
+        self._stage, self._total, self._done = words, total, 0
+        if self._bar is not None:
+            self._task = self._bar.add_task(words, total=total)
+        else:
+            self._tell()
+
+    def passed(self) -> None:
+        """Count one pass."""
+        self._done += 1
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task)
+        elif time.monotonic() - self._told >= LOG_EVERY_SECONDS:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told = time.monotonic()
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": now,
+            "event": "progress",
+            "stage": self._stage,
+            "done": self._done,
+            "total": self._total,
+        }
+        print(json.dumps(line), file=self._stream, flush=True)

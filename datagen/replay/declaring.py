@@ -1,0 +1,154 @@
+"""What somebody says of a draft: what its trainer took, and what a server will feed it, as inputs to try.
+
+Where neither a trainer nor a card is named, the card beside the weights is taken, and without one what the
+draft's own config asks a server for; which of them it was is always said.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from datagen.cards import read_card
+from datagen.replay.candidates import TRUE_TARGET, Candidate, Change, Inputs
+from datagen.replay.checkpoint import DraftCheckpoint
+from datagen.replay.screening import Question
+from datagen.wiring_inputs import read_text
+from schemas.card import CARD_FILE
+from schemas.consumers.resolution import Resolution, Shape
+from schemas.consumers.resolve import resolve_server
+from schemas.contract.draft import FlagName
+from schemas.contract.servers import reading_of
+from schemas.judging import DatasetFacts, Report, Sides, WiringFile, judge, named
+from schemas.problem import Problem
+
+NORMS: tuple[FlagName, ...] = get_args(FlagName)
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a person says what is declared; all may be left out."""
+
+    trainer: str | None = None
+    trainer_ids: tuple[int, ...] | None = None
+    trainer_wiring: Path | None = None
+    card: Path | None = None
+    server: str | None = None
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What is declared of a draft, who says so, and what is wrong with it before anything is run."""
+
+    trained: Candidate | None
+    trained_by: str
+    served: Inputs | None
+    served_by: str
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+
+    def question(self, n_layers: int, *, try_all: bool, steps: int) -> Question:
+        """Return what is to be tried."""
+        return Question(self.trained, self.served, n_layers, try_all, steps)
+
+
+def declare(said: Said, dataset: DatasetFacts, folder: Path, checkpoint: DraftCheckpoint) -> Declaration:
+    """Resolve what is said of the draft in `folder`, for the dataset's target.
+
+    Raises what reading a card or a wiring file raises; a name that is not known, and a wiring with another
+    number of tensors than the draft takes, are problems.
+    """
+    shape = Shape(model_type=dataset.schema.target.model_type, n_layers=dataset.schema.target.n_layers)
+    report = _report(said, dataset, folder, checkpoint, shape)
+    trained, trained_by, notes = _trained(report, said, checkpoint, shape)
+    served, served_by = None, ""
+    if report.served is not None and report.served.wiring is not None:
+        lost, assumed = _lost(said.server or "", checkpoint)
+        served = Inputs(report.served.wiring.fc, changes=lost)
+        served_by = report.served.wiring.title
+        notes += assumed
+    resolutions = [one for one in (report.trained, report.served) if one is not None]
+    problems = [problem for one in resolutions for problem in one.problems if problem.severity == "error"]
+    problems += _unfit(trained.inputs if trained else None, trained_by, checkpoint.n_slots)
+    problems += _unfit(served, served_by, checkpoint.n_slots)
+    return Declaration(
+        trained if trained and len(trained.inputs.fc) == checkpoint.n_slots else None,
+        trained_by,
+        served if served and len(served.fc) == checkpoint.n_slots else None,
+        served_by,
+        tuple(problems),
+        tuple(notes) + tuple(text for one in resolutions for text in one.assumptions),
+    )
+
+
+def _report(
+    said: Said, dataset: DatasetFacts, folder: Path, checkpoint: DraftCheckpoint, shape: Shape
+) -> Report:
+    card = said.card
+    if card is None and not (said.trainer or said.trainer_wiring) and (folder / CARD_FILE).is_file():
+        card = folder / CARD_FILE
+    wiring = None
+    if said.trainer_wiring is not None:
+        wiring = WiringFile(read_text(said.trainer_wiring, "a wiring file"), said.trainer_wiring.name)
+    sides = Sides(
+        dataset=dataset,
+        trainer=said.trainer,
+        trainer_ids=said.trainer_ids,
+        trainer_wiring=wiring,
+        card=read_card(card) if card is not None else None,
+        server=said.server,
+        draft_config=checkpoint.config,
+    )
+    return judge(sides, shape)
+
+
+def _trained(
+    report: Report, said: Said, checkpoint: DraftCheckpoint, shape: Shape
+) -> tuple[Candidate | None, str, list[str]]:
+    """Return what the draft is said to be trained on, who says so, and what had to be assumed."""
+    if report.trained is not None:
+        wiring = report.trained.wiring
+        by = f"the card ({report.trained.consumer})" if report.card and not said.trainer else ""
+        if wiring is None:
+            return None, report.trained.consumer, []
+        return Candidate(Inputs(wiring.fc), wiring.target or TRUE_TARGET), by or wiring.title, []
+    reader = "vllm" if checkpoint.layout == "speculators" else "sglang"
+    resolution: Resolution = resolve_server(reader, None, shape, checkpoint.config)
+    if resolution.wiring is None or resolution.by_default:
+        note = "nobody says what this draft was trained on: name --trainer, --card or a server"
+        return None, "", [note]
+    note = (
+        "no trainer and no card is named: what the draft's config asks a server for is taken for what it "
+        f"was trained on, as {reader} reads it"
+    )
+    return Candidate(Inputs(resolution.wiring.fc), TRUE_TARGET), "the draft's config", [note]
+
+
+def _lost(server: str, checkpoint: DraftCheckpoint) -> tuple[tuple[Change, ...], list[str]]:
+    """Return which norms a server will run otherwise than the config says, and what had to be assumed."""
+    reading, assumed = reading_of(checkpoint.contract, *named(server))
+    notes = [str(problem) for problem in assumed]
+    if reading is None:
+        return (), notes
+    if checkpoint.layout == "speculators" and not reading.holds(reading.server.speculators):
+        notes.append(f"{reading.title} does not read speculators' layout: taken as if it were written plain")
+        contract = checkpoint.contract.model_copy(update={"layout": "plain"})
+        return _differing(checkpoint, {flag: reading.runs(flag, contract) for flag in NORMS}), notes
+    return _differing(checkpoint, {flag: reading.runs(flag, checkpoint.contract) for flag in NORMS}), notes
+
+
+def _differing(checkpoint: DraftCheckpoint, runs: dict[FlagName, bool]) -> tuple[Change, ...]:
+    return tuple(Change(flag, on) for flag, on in runs.items() if on != getattr(checkpoint.flags, flag))
+
+
+def _unfit(inputs: Inputs | None, by: str, n_slots: int) -> list[Problem]:
+    if inputs is None or len(inputs.fc) == n_slots:
+        return []
+    return [
+        Problem(
+            where="fc",
+            kind="slots",
+            message=f"expected {n_slots} tensors, which the draft's fc takes, got {len(inputs.fc)} "
+            f"({by}: {', '.join(inputs.fc)})",
+            repair="name the wiring that this draft is meant to have",
+        )
+    ]
