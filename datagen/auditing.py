@@ -45,11 +45,11 @@ def audit(
         made: AuditResult = fleet.call_first("audit", name, schema, unit, config.audit.reference)
         _check(made)
         parts = [made.result.part] if made.result.part is not None else []
+        dataset.commit(parts, made.result.quarantined, run_id=run_id)
         if parts:
             record = _record(made, run_id)
             dataset.write_calibration(record)
             reporter.say("audit", in_words(record), witness=record.witness)
-        dataset.commit(parts, made.result.quarantined, run_id=run_id)
     snapshot = dataset.snapshot()
     reading = read_audit(snapshot)
     fleet.calibrate(read_calibration(snapshot, reading))

@@ -34,6 +34,17 @@ class MixingWorker(_FaultyWorker):
     fault = staticmethod(another_requests)
 
 
+def _mix(captures: Sequence[Capture]) -> Sequence[Capture]:
+    mixed = iter(another_requests([one for one in captures if len(one.token_ids) == FAULTY_LENGTH]))
+    return [next(mixed) if len(one.token_ids) == FAULTY_LENGTH else one for one in captures]
+
+
+class LaterMixingWorker(_FaultyWorker):
+    """Its engine does so with the longest samples only: none of the audit set."""
+
+    fault = staticmethod(_mix)
+
+
 def _die(captures: Sequence[Capture]) -> Sequence[Capture]:
     if any(len(capture.token_ids) == FAULTY_LENGTH for capture in captures):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -151,7 +151,14 @@ def test_show_and_verify_name_the_damaged_file(
 def test_a_sample_is_shown_by_the_beginning_of_its_id(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dataset = str(made / "data" / "small")
     assert guarded(show.command, [dataset, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["samples"] == len(LENGTHS)
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["samples"] == len(LENGTHS)
+    (calibration,) = answer["calibrations"]
+    assert calibration["agreeing"] == calibration["positions"] == calibration["n_tokens"]
+    assert {tensor["median"] for tensor in calibration["tensors"]} == {0.0}
+    assert guarded(show.command, [dataset]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"run {calibration['run_id']}, against synthetic itself, in a second pass" in shown
     assert guarded(show.command, [dataset, "--sample", "zz", "--json"]) == 2
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     beginning = problem["repair"].split()[-1]

@@ -12,7 +12,13 @@ from datagen.errors import RunFailedError
 from datagen.store.dataset import Dataset, Snapshot
 from datagen.store.local import LocalDoor
 from datagen.store.verify import verify
-from tests.datagen.faulty_worker import FAULTY_LENGTH, DyingWorker, MixingWorker, SwappingWorker
+from tests.datagen.faulty_worker import (
+    FAULTY_LENGTH,
+    DyingWorker,
+    LaterMixingWorker,
+    MixingWorker,
+    SwappingWorker,
+)
 from tests.datagen.prompt_builders import BEGINNING
 from tests.datagen.run_builders import VOCABULARY, synthetic_config
 
@@ -33,7 +39,8 @@ def write_chats(folder: Path, lengths: list[int]) -> None:
 def checked(folder: Path) -> Snapshot:
     """Return the version that the run left, every sample compared with the right engine's."""
     dataset = Dataset.open(LocalDoor(folder / "data"), "small")
-    assert verify(dataset).problems == []
+    # What was under way when a worker died stays until gc collects it: a note.
+    assert [problem for problem in verify(dataset).problems if problem.severity == "error"] == []
     snapshot = dataset.snapshot()
     engine = open_engine(synthetic_config(folder).engine, snapshot.schema)
     for sample_id in snapshot.sample_ids:
@@ -66,8 +73,11 @@ def test_swapped_tensors_cost_their_samples_and_the_run_goes_on_or_stops_as_conf
 def test_another_requests_states_cost_their_part_and_a_mended_engine_makes_it(tmp_path: Path) -> None:
     write_chats(tmp_path, LENGTHS)
     config = synthetic_config(tmp_path, workers__max_refused=3)
-    with pytest.raises(RunFailedError, match="unit 0 is wrong as a whole, and its 6 samples") as caught:
+    with pytest.raises(RunFailedError, match="the audit set does not hold\\n  embed: "):
         run(config, MixingWorker)
+    assert Dataset.open(LocalDoor(tmp_path / "data"), "small.audit").latest() is None
+    with pytest.raises(RunFailedError, match="unit 0 is wrong as a whole, and its 6 samples") as caught:
+        run(config, LaterMixingWorker)
     assert [problem.where for problem in caught.value.problems] == ["embed", "layer2", "final"]
     assert Dataset.open(LocalDoor(tmp_path / "data"), "small").latest() is None
     assert not list((tmp_path / "data" / "small" / "parts").glob("*/part.json"))
