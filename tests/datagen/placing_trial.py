@@ -91,8 +91,8 @@ def main(folder: Path) -> None:
     tried("too many", WorkerSettings(cpus=0.5, gpus=2, count=3), order)
     sys.stdout.write(json.dumps(said))
     sys.stdout.flush()
-    ray.shutdown()  # type: ignore[no-untyped-call]
-    cluster.shutdown()
+    ray.shutdown()
+    cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

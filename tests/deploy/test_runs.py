@@ -13,6 +13,9 @@ from rich.console import Console
 from datagen.commands.plan import Answer, make_answer
 from datagen.commands.plan import _print as print_answer
 from datagen.config import RunConfig, load_config
+from datagen.engines.architecture import read_config_file
+from datagen.engines.vllm_layers import Layers, layers_of
+from datagen.placement import Node, group_of, most_workers, room_problems
 
 ROOT = Path(__file__).parents[2]
 N_TOKENS = 100_000 * 1024
@@ -61,6 +64,35 @@ def test_its_parts_hold_a_whole_batch(config: RunConfig, answer: Answer) -> None
     assert config.workers.batch_tokens >= config.prompts.max_tokens
     largest = config.parts.max_bytes // (answer.schema.token_bytes * 1024)
     assert answer.prediction.n_parts == -(-100_000 // largest)
+
+
+def test_two_nodes_of_eight_gpus_have_room_for_two_replicas(config: RunConfig) -> None:
+    nodes = [Node("a", 96, 8), Node("b", 96, 8), Node("head", 8, 0)]
+    assert most_workers(config.workers, nodes) == 2
+    assert room_problems(config.workers, 2, nodes) == []
+    assert config.engine.vllm.tensor_parallel == config.workers.gpus
+    assert config.engine.vllm.max_model_len == config.prompts.max_tokens + 1
+
+
+def test_the_other_way_that_it_names_can_be_placed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One replica over both nodes."""
+    monkeypatch.chdir(ROOT)
+    flags = ["--engine.vllm.tensor_parallel", "16", "--engine.vllm.executor", "ray"]
+    flags += ["--workers.gpus", "16", "--workers.nodes", "2"]
+    config = load_config(flags, Path("deploy/runs/kimi-k2.5.toml"), "strata plan")
+    assert most_workers(config.workers, [Node("a", 96, 8), Node("b", 96, 8)]) == 1
+    group = group_of(config.workers, config.engine)
+    assert group is not None
+    assert len(group.bundles) == 16
+
+
+def test_its_engine_gives_its_tensors(answer: Answer) -> None:
+    """By the rules of the oldest vLLM that is taken, and from the model's own config."""
+    text = read_config_file(ROOT / "deploy/runs/kimi-k2.5.config.json").get_text_config(decoder=True)
+    layers = layers_of(answer.schema, "0.32.0", text)
+    assert isinstance(layers, Layers)
+    assert layers.embed_beside
+    assert layers.ids == (3, 31, 59, 61)
 
 
 def test_what_it_names_is_absolute(config: RunConfig) -> None:
