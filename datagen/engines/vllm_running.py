@@ -85,8 +85,8 @@ class Running:
         self.captured = layers.ids
         self.prefix = None if settings.vllm.tensor_parallel == 1 else f"strata-{uuid.uuid4().hex[:12]}-"
         self.llm: Any = LLM(**_arguments(settings, layers, self.longest))
-        # What extraction "drafts" is the token that was just said. Verified with a temperature (0.32.0, CPU) it
-        # was taken far too often, in answers that no seed repeated: none is taken.
+        # What extraction "drafts" is the token that was just said. Verified with a temperature (0.32.0, CPU)
+        # it was taken far too often, in answers that no seed repeated: none is taken.
         self.llm.llm_engine.engine_core.engine_core.scheduler.update_draft_token_ids = _take_none
         self.info = self._info(release)
 

@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def run(arguments: list[str]) -> int:
-    """Run the files named in `arguments`, all without one, with pytest's other options; return what failed."""
+    """Run the files in `arguments`, all without one, with pytest's other options; return how many failed."""
     named = [argument for argument in arguments if argument.endswith(".py")]
     options = [argument for argument in arguments if argument not in named]
     failed = 0

@@ -1,6 +1,5 @@
 """Figures that the tests measured, as a table behind their results."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,9 +8,9 @@ FIGURES: list[str] = []
 
 
 @pytest.fixture
-def figures() -> Iterator[list[str]]:
+def figures() -> list[str]:
     """Lines to show when all is done."""
-    yield FIGURES
+    return FIGURES
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

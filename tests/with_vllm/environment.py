@@ -1,4 +1,4 @@
-"""The environment of a real vLLM for CPUs, with Strata in it: `python -m tests.with_vllm.environment` makes it.
+"""A real vLLM for CPUs with Strata beside it: `python -m tests.with_vllm.environment` makes the environment.
 
 It is the oracle's, in which the datagen room and pytest are installed too, so that an engine can be opened
 beside transformers in one process.

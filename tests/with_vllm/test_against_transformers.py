@@ -30,11 +30,12 @@ TEXTS = (
     "A",
     "Hidden states are the residual stream of a language model, one vector a token and a layer. " * 9,
 )
-MEDIAN, P99 = 0.005, 0.02
 FLOAT32 = 1e-4
-FAR = 0.2
+OUTLIER = 0.02
+FAR = 0.15
+"""The nearest wrong boundary of SmolLM2 is 19% away, of the others 30% and more."""
 ROUTED = ("qwen3_moe", "deepseek_v3")
-"""A token whose router is undecided goes to other experts for a rounding: few may, and are counted."""
+"""A token whose router is undecided goes to other experts for a rounding: such rows are counted."""
 
 
 class Compared(NamedTuple):
@@ -78,54 +79,91 @@ def batch_of(model: str) -> list[list[int]]:
     return [rng.integers(0, VOCAB, length).tolist() for length in (9, 1, 23, 64, 2, 40)]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("model", ["smollm2", "llama", *ROUTED])
-def test_every_boundary_is_transformers_own(
-    model: str, dtype: DType, tmp_path: Path, figures: list[str]
-) -> None:
-    folder, batch = folder_of(model, tmp_path), batch_of(model)
-    # 64 tokens a forward: the long samples go through in pieces.
+def captured(
+    folder: Path, dtype: DType, batch: list[list[int]]
+) -> tuple[Sequence[Capture], list[NDArray[np.int32]]]:
+    """Return every boundary of the batch, and what the head chooses on each `final`.
+
+    64 tokens a forward: the long samples go through in pieces. 4 layers a pass: the audit takes several.
+    """
     engine = start(folder, dtype, ("layer1", "layer2", "layer3", "final"), max_num_batched_tokens=64)
     target = engine.target
     audit = engine.handing_out(Schema.declare(target, all_names(target.n_layers), dtype))
     captures = audit.submit(batch, with_argmax=True).result()
     chosen = [engine.head_argmax(capture.tensors["final"]) for capture in captures]
     engine.close()
-    said = oracle(loaded(folder, dtype), batch, masked=False)
+    return captures, chosen
+
+
+MODELS = ("smollm2", "llama", *ROUTED)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_boundary_is_transformers_own_in_float32(
+    model: str, tmp_path: Path, figures: list[str]
+) -> None:
+    folder, batch = folder_of(model, tmp_path), batch_of(model)
+    captures, chosen = captured(folder, "float32", batch)
+    said = oracle(loaded(folder, "float32"), batch, masked=False)
     tensors = compared(captures, said, [len(ids) for ids in batch])
-    n_tokens = sum(map(len, batch))
-    outliers = sum(int((one.errors > P99).sum()) for one in tensors)
-    worst = max(tensors, key=lambda one: float(np.quantile(one.errors, 0.99)))
     nearest = min(tensors, key=lambda one: one.rival_median)
     figures.append(
-        f"{model} {dtype}, {len(tensors)} tensors of {n_tokens} tokens: worst median "
-        f"{max(np.median(one.errors) for one in tensors):.2e}, worst p99 "
-        f"{np.quantile(worst.errors, 0.99):.2e} ({worst.name}), {outliers} rows above {P99:.0%}; nearest wrong "
-        f"boundary {nearest.rival_median:.1%} ({nearest.rival} for {nearest.name})"
+        f"{model} float32, {len(tensors)} tensors: worst row {max(one.errors.max() for one in tensors):.1e}; "
+        f"nearest wrong boundary {nearest.rival_median:.1%} ({nearest.rival} for {nearest.name})"
     )
     for one in tensors:
-        own = float(np.median(one.errors))
-        assert own <= (FLOAT32 if dtype == "float32" else MEDIAN), one.name
-        assert one.rival_median >= min(FAR, 20 * P99) or one.rival_median >= 20 * own, one.name
-        if dtype == "float32":
-            assert one.errors.max() <= FLOAT32, one.name
-        elif model in ROUTED:
-            assert (one.errors > P99).mean() <= 0.1, one.name
-        else:
-            assert np.quantile(one.errors, 0.99) <= P99 * (1.5 if one.name.startswith("final") else 1), (
-                one.name
-            )
-    _compare_choices(captures, chosen, said, dtype)
-
-
-def _compare_choices(
-    captures: Sequence[Capture], chosen: Sequence[NDArray[np.int32]], said: Any, dtype: DType
-) -> None:
+        assert one.errors.max() <= FLOAT32, one.name
+        assert one.rival_median >= FAR, one.name
     own = np.concatenate([capture.argmax for capture in captures if capture.argmax is not None])
-    theirs = np.concatenate([said["argmax"][index, : len(one)].numpy() for index, one in enumerate(chosen)])
-    heads = np.concatenate(chosen)
-    assert (heads == own).mean() >= 0.98
-    assert (own == theirs).mean() >= (1.0 if dtype == "float32" else 0.9)
+    assert (np.concatenate(chosen) == own).mean() >= 0.98
+    theirs = [said["argmax"][index, : len(one)].numpy() for index, one in enumerate(chosen)]
+    assert (np.concatenate(theirs) == own).all()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_in_bfloat16_it_rounds_as_far_as_transformers_does(
+    model: str, tmp_path: Path, figures: list[str]
+) -> None:
+    """Both against float32 with the same weights: two right ways to round differ by as much again.
+
+    Between transformers' own attentions, eager and sdpa, `final` of SmolLM2 is 1.5% apart by the median.
+    """
+    folder, batch = folder_of(model, tmp_path), batch_of(model)
+    lengths = [len(ids) for ids in batch]
+    captures, chosen = captured(folder, "bfloat16", batch)
+    rounded = oracle(loaded(folder, "bfloat16"), batch, masked=False)
+    exact = oracle(loaded(folder, "bfloat16").float(), batch, masked=False)
+    ours = compared(captures, exact, lengths)
+    apart = compared(captures, rounded, lengths)
+    for one, other in zip(ours, apart, strict=True):
+        theirs = np.concatenate(
+            [
+                token_errors(
+                    rows_of(rounded[one.name], index, length), rows_of(exact[one.name], index, length)
+                )
+                for index, length in enumerate(lengths)
+            ]
+        )
+        if one.name in ("embed", "layer1", "layer15", "final"):
+            figures.append(f"{model} bfloat16 {one.name}: {_shown(one.errors, theirs, other.errors)}")
+        assert np.median(one.errors) <= 1.2 * np.median(theirs) + 1e-6, one.name
+        few = 0.01 if model not in ROUTED else 0.05
+        assert (one.errors > OUTLIER).mean() <= 1.5 * (theirs > OUTLIER).mean() + few, one.name
+        assert one.rival_median >= FAR, one.name
+        assert one.rival_median >= 8 * np.median(one.errors), one.name
+    own = np.concatenate([capture.argmax for capture in captures if capture.argmax is not None])
+    assert (np.concatenate(chosen) == own).mean() >= 0.98
+
+
+def _shown(ours: NDArray[np.float32], theirs: NDArray[np.float32], apart: NDArray[np.float32]) -> str:
+    def one(errors: NDArray[np.float32]) -> str:
+        rows = int((errors > OUTLIER).sum())
+        return f"{np.median(errors):.2%} / {np.quantile(errors, 0.99):.2%} / {rows}"
+
+    return (
+        f"median / p99 / rows above {OUTLIER:.0%} of {len(ours)}: from float32 vLLM {one(ours)}, transformers "
+        f"{one(theirs)}; from each other {one(apart)}"
+    )
 
 
 def test_embed_of_latent_attention_is_the_embedding_bit_for_bit(tmp_path: Path) -> None:
