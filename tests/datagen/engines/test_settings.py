@@ -18,6 +18,15 @@ from datagen.engines.settings import EngineSettings
         ({"model": "m", "threads": 0}, "greater than 0"),
         ({"model": "m", "modle": "n"}, "modle"),
         ({"name": "synthetic", "synthetic": {"layers": 3}}, "layers"),
+        ({"name": "vllm"}, "expected a folder or a hub id for the engine vllm, got none"),
+        (
+            {"name": "vllm", "model": "m", "device_map": "auto"},
+            "device_map: expected none for the engine vllm",
+        ),
+        (
+            {"name": "vllm", "model": "m", "vllm": {"arguments": {"enable_prefix_caching": True}}},
+            "expected none that the engine sets itself, got enable_prefix_caching",
+        ),
     ],
 )
 def test_refuses(values: dict[str, Any], message: str) -> None:
