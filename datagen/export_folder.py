@@ -118,9 +118,9 @@ class ExportFolder:
         lines = [_line(path, self._sums[path]) for path in sorted(self._sums)]
         self.put(SUMS, "".join(lines).encode())
         self._sweep()
-        for file in self._files():
-            _sync(file)
-        for folder in {self.path, *(file.parent for file in self._files())}:
+        for path in (*beside, CARD_FILE, IDENTITY, SUMS):
+            _sync(self.path / path)
+        for folder in {self.path, *((self.path / path).parent for path in self._sums)}:
             _sync(folder)
         try:
             os.rename(self.path, self.place)
@@ -177,9 +177,6 @@ class ExportFolder:
         """Remove what a killed call left and nobody lists."""
         for path in self.path.glob(".*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-    def _files(self) -> list[Path]:
-        return [path for path in self.path.rglob("*") if path.is_file()]
 
 
 def write_files(
@@ -239,6 +236,8 @@ def _write_file(folder: ExportFolder, file: PlannedFile, pieces: Pieces) -> int:
             for piece in pieces(file):
                 digest.update(piece)
                 size_bytes += _write_all(sink.fileno(), piece)
+            # Here, while other files are read: all at the end would keep the cores waiting for the disk.
+            os.fsync(sink.fileno())
     except OSError as error:
         raise store_error(error, "write", str(path)) from error
     if size_bytes != file.size_bytes:

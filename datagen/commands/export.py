@@ -42,7 +42,7 @@ def command(arguments: Sequence[str]) -> int:
         splits=_names(given.split) or (),
     )
     plan = plan_export(asked)
-    written = None if given.dry_run else run(plan, given.workers or len(os.sched_getaffinity(0)))
+    written = None if given.dry_run else run(plan, given.workers or _usual_workers())
     if given.json:
         print(json.dumps(as_data(plan, written)))  # noqa: T201
     else:
@@ -73,11 +73,16 @@ def _parser() -> Parser:
         help="only these splits, the first for training (default: all, parted between two conversations)",
     )
     parser.add_argument(
-        "--workers", type=at_least_one, metavar="N", help="files written at once (default: the cores)"
+        "--workers", type=at_least_one, metavar="N", help="files written at once (default: two a core)"
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be written, and how large")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
+
+
+def _usual_workers() -> int:
+    """Return two a core: while one waits for the disk, the other reads and hashes."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
