@@ -52,7 +52,8 @@ def ask_of(first: int, length: int = 3, following: int = 0) -> Prompt:
     given = tuple(Given(array(70), array(71, 72)) for _ in range(following))
     name = sample_id([first, length, following])
     ids = array(first, *range(1, length))
-    return Prompt("a.jsonl:1", "c", ids, array(*[0] * length), name, name, None, Ask(given, None, None, 9, 9))
+    mask = np.zeros(length, np.uint8)
+    return Prompt("a.jsonl:1", "c", ids, mask, name, name, None, Ask(given, None, None, 9, 9))
 
 
 def answered(engine: Any, asks: Sequence[Prompt], **changes: Any) -> Answered:
