@@ -6,7 +6,6 @@ side by side), K slots stacked.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import ml_dtypes
@@ -16,32 +15,11 @@ from numpy.typing import NDArray
 
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_layouts import IDS, SCALES, Layout, layout_of
+from datagen.adapters.foreign_samples import ForeignSample, Slot
 from datagen.adapters.safe_loading import is_known, load, refused
 from schemas.problem import Problem
 
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One tensor of a file, `[R, W]`, by where it lies there: `hidden_states[2]`."""
-
-    name: str
-    rows: NDArray[np.generic]
-
-
-@dataclass(frozen=True)
-class ForeignSample:
-    """One file: its token ids `[T]` (`None` where it has none) and its slots.
-
-    `last` is what the layout's own trainer takes the last slot for.
-    """
-
-    file: str
-    layout: str
-    token_ids: NDArray[np.int64] | None
-    slots: tuple[Slot, ...]
-    last: str | None = None
 
 
 def files_of(paths: Sequence[Path]) -> tuple[list[Path], list[Problem]]:

@@ -25,7 +25,7 @@ from schemas.reference import parse_reference
 from schemas.schema import DTYPES, DType
 
 PROG = "strata identify"
-TABLE_WIDTH = 116
+TABLE_WIDTH = 132
 DESCRIPTION = """Say which tensor of the target each slot of somebody's files is, and by what margin.
 
 Files of speculators (hs_0.safetensors, data_0.pt), SpecForge (.ckpt, .ckpt.gz), ModelOpt (.pt), or folders
@@ -144,9 +144,9 @@ def grouped(slots: Sequence[SlotAnswer]) -> list[list[SlotAnswer]]:
 def _found_table(groups: Sequence[Sequence[SlotAnswer]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("slot", "dtype", "is", "norm state"):
-        table.add_column(title)
-    for title in ("boundary", "files", "rows", "median", "p99", "nearest other", "off by", "margin"):
-        table.add_column(title, justify="right")
+        table.add_column(title, no_wrap=True)
+    for title in ("boundary", "files", "rows", "median", "p99", "nearest", "off by", "margin"):
+        table.add_column(title, justify="right", no_wrap=True)
     for group in groups:
         first = group[0]
         rows = sum(slot.found.n_rows if slot.found else slot.n_rows for slot in group)

@@ -3,17 +3,20 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
 
+from datagen.replay.stored_states import StatesReport, open_target, verify_states
 from datagen.store.dataset import Dataset
 from datagen.store.opening import open_door
 from datagen.store.verify import Report, verify
@@ -31,12 +34,27 @@ def command(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--workers", type=at_least_one, metavar="N", help="parts checked at once (default: the cores)"
     )
+    parser.add_argument(
+        "--audit", type=at_least_one, metavar="N", help="capture N samples again with --target, and compare"
+    )
+    parser.add_argument(
+        "--target", metavar="MODEL", help="the dataset's target: a folder with its weights, or a hub id"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args(list(arguments))
+    if (given.audit is None) != (given.target is None):
+        parser.error("argument --audit: expected --target MODEL with it, and the other way round")
     reference = parse_reference(given.dataset)
     report = run(reference, given.workers)
-    print(json.dumps(as_data(reference, report)) if given.json else in_words(reference, report))  # noqa: T201
-    return 0 if report.ok else 1
+    states = capture_again(reference, given.audit, given.target) if given.target and report.ok else None
+    if given.json:
+        audited = {} if given.target is None else {"states": states_data(states)}
+        print(json.dumps(as_data(reference, report) | audited))  # noqa: T201
+    else:
+        print(in_words(reference, report))  # noqa: T201
+        if given.target is not None:
+            print(states_in_words(states))  # noqa: T201
+    return 0 if report.ok and (states is None or states.ok) else 1
 
 
 def run(reference: DatasetReference, workers: int | None = None) -> Report:
@@ -57,6 +75,23 @@ def run(reference: DatasetReference, workers: int | None = None) -> Report:
             progress.update(task, completed=done, total=total)
 
         return verify(dataset, dataset.number(reference.version), workers=workers, on_progress=show)
+
+
+def capture_again(reference: DatasetReference, n_samples: int, model: str) -> StatesReport:
+    """Capture some samples of a dataset again behind a progress bar (on a terminal), and compare."""
+    dataset = Dataset.open(open_door(reference.root), reference.dataset)
+    snapshot = dataset.snapshot(reference.version)
+    source = open_target(snapshot.schema, model)
+    columns = (TextColumn("capture again"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(file=sys.stderr)
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task("capture", total=min(n_samples, len(snapshot)))
+            return verify_states(
+                snapshot, n_samples, source, lambda done: progress.update(task, completed=done)
+            )
+    finally:
+        source.engine.close()
 
 
 def as_data(reference: DatasetReference, report: Report) -> dict[str, object]:
@@ -83,4 +118,41 @@ def in_words(reference: DatasetReference, report: Report) -> str:
     lines = [f"{reference} {verdict} ({checked})"]
     lines += [f"  {problem}" for problem in report.errors]
     lines += [f"  note: {problem}" for problem in report.notes]
+    return "\n".join(lines)
+
+
+def states_data(states: StatesReport | None) -> dict[str, object] | None:
+    """Return a second capture as JSON types; `None` where the bytes did not hold, so that none was made."""
+    if states is None:
+        return None
+    return {
+        "ok": states.ok,
+        "samples": states.n_samples,
+        "tokens": states.n_tokens,
+        "held_against": states.identified.source,
+        "head": None if states.head is None else asdict(states.head),
+        "tensors": [asdict(line) for line in states.lines],
+        "problems": [problem.model_dump(mode="json") for problem in states.problems],
+    }
+
+
+def states_in_words(states: StatesReport | None) -> str:
+    """Return what a person reads of a second capture: the verdict, a line a tensor, problems and notes."""
+    if states is None:
+        return "no sample was captured again: the bytes come first"
+    errors = [problem for problem in states.problems if problem.severity == "error"]
+    verdict = f"not what they are called: {len(errors):,} problems" if errors else "what they are called"
+    captured = f"{states.n_samples:,} samples ({states.n_tokens:,} tokens) captured again"
+    lines = [f"the states are {verdict} ({captured} by {states.identified.source})"]
+    for line in states.lines:
+        near = "" if line.rival is None else f"; the nearest other, {line.rival}: {line.rival_median:.2%}"
+        lines.append(f"  {line.name}: {line.median:.2%} off, p99 {line.p99:.2%} (worst sample){near}")
+    if states.head is not None and states.head.share is not None:
+        free = states.head.positions - states.head.tied
+        lines.append(
+            f"  the head on `final` chose as the target on {states.head.agreeing:,} of {free:,} positions "
+            f"({states.head.share:.2%}; {states.head.tied:,} ties left out)"
+        )
+    lines += [f"  {problem}" for problem in errors]
+    lines += [f"  note: {problem}" for problem in states.problems if problem.severity == "note"]
     return "\n".join(lines)

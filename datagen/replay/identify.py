@@ -1,22 +1,20 @@
-"""Which tensor each slot of somebody's files is: by the target's own states of the same tokens, row by row.
-
-Two passes. The first holds each file against the states of its own token ids; the second, where rows are
-still open, against those of every other file and of the audit set. One sample's states are in memory at a
-time, and of the files' rows those of slots that are still open.
-"""
+"""Which tensor each slot of somebody's files is: the files are chosen, read, held against the target, and
+compared with one another."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from datagen.adapters.errors import ForeignFileError
-from datagen.adapters.foreign_files import ForeignSample, files_of, holds_states, read_foreign
+from datagen.adapters.foreign_files import files_of, holds_states, read_foreign
+from datagen.adapters.foreign_samples import ForeignSample
 from datagen.replay.identify_answer import Identified, SlotAnswer
 from datagen.replay.identify_norms import NormLine, norm_line, norms_allow
+from datagen.replay.identify_passes import hold_against_others, hold_against_own
 from datagen.replay.identify_problems import slot_problems
 from datagen.replay.identify_rows import Assignment, sort_out_faulty
-from datagen.replay.identify_slots import OpenSlot, finest, held_dtype, pieces_of
-from datagen.replay.identify_sources import KnownSample, Source, beginnings
+from datagen.replay.identify_slots import finest, held_dtype, pieces_of
+from datagen.replay.identify_sources import Source
 from schemas.problem import Problem
 from schemas.schema import DType
 
@@ -49,22 +47,11 @@ def identify(
     if source is None:
         slots = [slot for sample in samples for slot in _by_norms(sample, problems)]
         return Identified(None, None, tuple(slots), tuple(problems))
-    opened, known = _hold_against_own(samples, source, problems, lambda done: on_step(done, 2 * len(files)))
-    _hold_against_others(opened, known, source, lambda done: on_step(len(files) + done, 2 * len(files)))
+    opened, known = hold_against_own(samples, source, problems, lambda done: on_step(done, 2 * len(files)))
+    hold_against_others(opened, known, source, lambda done: on_step(len(files) + done, 2 * len(files)))
     n_layers = source.target.n_layers
     answers = [slot.answer(n_layers, routes=source.routes) for slot in opened]
     problems += _between(answers)
-    return Identified(source.said, source.target, tuple(answers), tuple(problems))
-
-
-def identify_samples(
-    samples: Iterator[ForeignSample], source: Source, on_step: Callable[[int], None] = lambda _done: None
-) -> Identified:
-    """Return what the slots of samples are that were read already, as a dataset's own."""
-    problems: list[Problem] = []
-    opened, known = _hold_against_own(samples, source, problems, on_step)
-    _hold_against_others(opened, known, source, lambda _done: None)
-    answers = [slot.answer(source.target.n_layers, routes=source.routes) for slot in opened]
     return Identified(source.said, source.target, tuple(answers), tuple(problems))
 
 
@@ -114,52 +101,6 @@ def _by_norms(sample: ForeignSample, problems: list[Problem]) -> Iterator[SlotAn
             problems=tuple(told),
         )
         before.append(line)
-
-
-def _hold_against_own(
-    samples: Iterator[ForeignSample], source: Source, problems: list[Problem], on_step: Callable[[int], None]
-) -> tuple[list[OpenSlot], list[KnownSample]]:
-    """Hold each file against its own ids' states; what is settled keeps its answer and drops its rows."""
-    opened: list[OpenSlot] = []
-    known: list[KnownSample] = []
-    for done, sample in enumerate(samples, start=1):
-        pieces, wrong = pieces_of(sample, source.target.hidden_size)
-        problems += wrong
-        slots = [
-            OpenSlot.of(sample, piece, source.dtype, last=index == len(pieces) - 1)
-            for index, piece in enumerate(pieces)
-        ]
-        if sample.token_ids is not None:
-            states = source.states(sample.token_ids)
-            if isinstance(states, Problem):
-                problems.append(states.model_copy(update={"where": f"{sample.file}: {states.where}"}))
-                continue
-            known.append(KnownSample(sample.file, sample.token_ids))
-            for slot in slots:
-                slot.hold_against_own(states)
-        else:
-            message = (
-                "the file has no token ids: its rows are looked for in the other samples that were given"
-            )
-            problems.append(Problem(where=sample.file, kind="token_ids", message=message, severity="note"))
-        for slot in slots:
-            slot.let_go()
-        opened += slots
-        on_step(done)
-    return opened, known
-
-
-def _hold_against_others(
-    opened: Sequence[OpenSlot], known: Sequence[KnownSample], source: Source, on_step: Callable[[int], None]
-) -> None:
-    for done, sample in enumerate(beginnings([*known, *source.samples()]), start=1):
-        pending = [slot for slot in opened if slot.is_open and slot.file != sample.label]
-        if pending:
-            states = source.states(sample.token_ids)
-            if not isinstance(states, Problem):
-                for slot in pending:
-                    slot.hold_against_other(sample.label, states)
-        on_step(min(done, len(known)))
 
 
 def _between(answers: Sequence[SlotAnswer]) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.foreign_files import ForeignSample
+from datagen.adapters.foreign_samples import ForeignSample
 from datagen.checks.rows import token_errors
 from datagen.checks.witness import LIMITS
 from datagen.replay.identify_answer import Found, SlotAnswer
