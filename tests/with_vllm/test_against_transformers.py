@@ -161,8 +161,8 @@ def _shown(ours: NDArray[np.float32], theirs: NDArray[np.float32], apart: NDArra
         return f"{np.median(errors):.2%} / {np.quantile(errors, 0.99):.2%} / {rows}"
 
     return (
-        f"median / p99 / rows above {OUTLIER:.0%} of {len(ours)}: from float32 vLLM {one(ours)}, transformers "
-        f"{one(theirs)}; from each other {one(apart)}"
+        f"median / p99 / rows above {OUTLIER:.0%} of {len(ours)}: from float32 vLLM {one(ours)}, "
+        f"transformers {one(theirs)}; from each other {one(apart)}"
     )
 
 
