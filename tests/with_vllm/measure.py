@@ -1,4 +1,4 @@
-"""How fast vLLM hands states over: our engine, its own connector to files, plain prefill; the engine hf beside.
+"""How fast vLLM hands states over: our engine, its own connector to files, plain prefill; the engine hf too.
 
 `python -m tests.with_vllm.measure` prints tokens a second of real SmolLM2 in bfloat16, 5 tensors a token, as
 the best of three goes, each way in a process of its own and in turn, and the ratios. A ratio decides nothing.
