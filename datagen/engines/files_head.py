@@ -52,15 +52,11 @@ class FilesHead:
         if problems:
             raise _refusal(problems)
         self._norm = norms[0][1]
-        self.embedding_problem = (
-            None
-            if type(embedding) is nn.Embedding
-            else _problem("embed", f"expected a plain embedding table, got {type(embedding).__name__}")
-        )
+        self.embedding_problem = _embedding_problem(body, embedding, norms[0][1])
         paths = {id(one): path for path, one in model.named_modules()}
         text = config.get_text_config(decoder=True)
         self._embedding_path = paths[id(embedding)]
-        tied = getattr(text, "tie_word_embeddings", False)
+        tied = head.weight is embedding.weight
         self._head_path = self._embedding_path if tied else paths[id(head)]
         self._norm_path = paths[id(self._norm)]
         self._vocab_size = int(text.vocab_size)
@@ -110,6 +106,23 @@ class FilesHead:
     def close(self) -> None:
         """Drop the weights."""
         self._loaded.clear()
+
+
+def _embedding_problem(body: Any, embedding: nn.Module, norm: nn.Module) -> Problem | None:
+    """Return what keeps the table's rows from being what goes into the first layer, as far as modules say."""
+    known = (embedding, norm)
+    others = [
+        name
+        for name, one in body.named_children()
+        if one not in known and not isinstance(one, nn.ModuleList) and list(one.parameters())
+    ]
+    if type(embedding) is not nn.Embedding:
+        got = type(embedding).__name__
+    elif others:
+        got = f"{', '.join(others)} beside it"
+    else:
+        return None
+    return _problem("embed", f"expected a plain embedding table before the first layer, got {got}")
 
 
 class _Weights:

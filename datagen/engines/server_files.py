@@ -83,6 +83,7 @@ def open_engine(settings: EngineSettings, schema: Schema) -> Engine:
     server = Server(settings, target, facts, config)
     try:
         server.open()
+        server.check_ends(layers)
     except EngineError as error:
         server.close()
         raise refused(settings, error.problems, settings.openai.layer_ids) from error
@@ -141,6 +142,13 @@ class Server:
             folder = locate(self.settings, with_weights=True).folder
             self._head = FilesHead(folder, self.config, self.settings.dtype)
         return self._head
+
+    def check_ends(self, layers: ServerLayers) -> None:
+        """Raise `OpeningError` where the model's files do not give what `layers` makes of them."""
+        if layers.embed_beside and (problem := self.head().embedding_problem) is not None:
+            raise OpeningError("embed cannot be made of the model's files", [problem])
+        if layers.normed:
+            self.head()
 
     def send(self, sample: NDArray[np.int32], with_argmax: bool) -> "Future[Told]":
         """Queue a request; at most `concurrency` are under way."""
@@ -202,6 +210,7 @@ class ServerEngine:
         layers = server_layers(server.settings, schema, server.facts.release, server.config)
         if not isinstance(layers, ServerLayers):
             raise OpeningError("the server does not capture these tensors", layers)
+        server.check_ends(layers)
         return ServerEngine(server, schema, layers)
 
     def head_argmax(self, final: NDArray[np.generic]) -> NDArray[np.int32]:

@@ -250,6 +250,18 @@ def test_a_path_that_leads_out_by_a_link_is_refused_and_not_removed(tmp_path: Pa
     assert place == shared / "a" / "b.safetensors"
 
 
+def test_what_the_files_cannot_make_is_refused(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    """Positions are added to GPT-2's rows before its first layer: the table alone is not `embed`."""
+    with server_of(tiny_folder("gpt2"), tmp_path, ids=(1, 2)) as server:
+        with pytest.raises(OpeningError, match=r"expected a plain embedding table .*, got wpe beside it"):
+            open_engine(settings_of(server), schema_of(server, ("embed", "layer1")))
+        open_engine(settings_of(server), schema_of(server, ("layer1",))).close()
+    with server_of(tiny_folder("gpt2"), tmp_path, ids=(0, 1)) as server:
+        engine = open_engine(settings_of(server), schema_of(server, ("embed", "layer1")))
+        assert engine.info.extra["proven"] == "nothing"
+        engine.close()
+
+
 class TestWhatIsNotAsItShouldBe:
     def test_no_server(self, server: StateServer) -> None:
         settings = settings_of(server, base_url="http://127.0.0.1:9", retries=0)
