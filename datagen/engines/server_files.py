@@ -146,9 +146,20 @@ class Server:
     def check_ends(self, layers: ServerLayers) -> None:
         """Raise `OpeningError` where the model's files do not give what `layers` makes of them."""
         if layers.embed_beside and (problem := self.head().embedding_problem) is not None:
-            raise OpeningError("embed cannot be made of the model's files", [problem])
+            told = problem.model_copy(update={"repair": "leave embed out, or take the engine hf"})
+            raise OpeningError("embed cannot be made of the model's files", [told])
         if layers.normed:
             self.head()
+
+    def embed_from(self) -> str:
+        """Return where `embed` comes from, whether or not it is asked for."""
+        alone = Schema.declare(self.target, [EMBED], self.settings.dtype)
+        found = server_layers(self.settings, alone, self.facts.release, self.config)
+        if not isinstance(found, ServerLayers):
+            return "nowhere"
+        return (
+            "rows of the embedding table in the model's files" if found.embed_beside else "the server's slot"
+        )
 
     def send(self, sample: NDArray[np.int32], with_argmax: bool) -> "Future[Told]":
         """Queue a request; at most `concurrency` are under way."""
@@ -186,7 +197,7 @@ class ServerEngine:
             version=_version(self._server.facts),
             dtype=self._server.settings.dtype,
             device="a server's",
-            extra=dict(self._server.proof),
+            extra={**self._server.proof, "embed": self._server.embed_from()},
         )
 
     @property

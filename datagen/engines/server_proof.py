@@ -50,7 +50,6 @@ def prove(
         "layer_ids": ", ".join(map(str, declared)),
         "proven": ", ".join(proven) or "nothing",
         "unproven": ", ".join(trusted) or "nothing",
-        "embed": "the server's slot" if 0 in declared else "rows of the embedding table in the model's files",
         "final_normed": "the norm of the model's files on final, here",
     }
     return {**said, "ends": without} if head is None else said

@@ -256,10 +256,6 @@ def test_what_the_files_cannot_make_is_refused(tiny_folder: TinyFolder, tmp_path
         with pytest.raises(OpeningError, match=r"expected a plain embedding table .*, got wpe beside it"):
             open_engine(settings_of(server), schema_of(server, ("embed", "layer1")))
         open_engine(settings_of(server), schema_of(server, ("layer1",))).close()
-    with server_of(tiny_folder("gpt2"), tmp_path, ids=(0, 1)) as server:
-        engine = open_engine(settings_of(server), schema_of(server, ("embed", "layer1")))
-        assert engine.info.extra["proven"] == "nothing"
-        engine.close()
 
 
 class TestWhatIsNotAsItShouldBe:
