@@ -9,7 +9,13 @@ from datagen.checks.calibration import Calibration
 from datagen.checks.prefix import PrefixRows
 from datagen.checks.profile import PROFILE_MIN_TOKENS, NormProfile, profile_problems
 from datagen.checks.prompt import capture_problem
-from datagen.checks.recapture import bears_witness, beginning, candidates, recapture_problems
+from datagen.checks.recapture import (
+    bears_witness,
+    beginning,
+    candidates,
+    copied_beginning,
+    recapture_problems,
+)
 from datagen.checks.sample import sample_problems
 
 __all__ = [
@@ -21,6 +27,7 @@ __all__ = [
     "beginning",
     "candidates",
     "capture_problem",
+    "copied_beginning",
     "profile_problems",
     "recapture_problems",
     "sample_problems",

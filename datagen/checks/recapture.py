@@ -23,7 +23,7 @@ from schemas.schema import Schema
 
 MIN_TOKENS = 16
 """Shorter samples are mostly what all samples begin with: they tell little."""
-MOST_TOKENS = 64
+MOST_TOKENS = 32
 """Of a longer sample, so many are captured again: the cost has a bound."""
 CANDIDATES = 4
 """So many captures are kept until the part is whole: the first that was not refused is compared."""
@@ -53,12 +53,22 @@ def beginning(prompt: Prompt, calibration: Calibration) -> Prompt:
     return replace(prompt, input_ids=prompt.input_ids[:MOST_TOKENS], loss_mask=prompt.loss_mask[:MOST_TOKENS])
 
 
+def copied_beginning(prompt: Prompt, calibration: Calibration, capture: Capture) -> Capture:
+    """Return what the second pass is held against, in memory of its own: a capture holds its batch's."""
+    n_tokens = beginning(prompt, calibration).n_tokens
+    return Capture(
+        token_ids=capture.token_ids[:n_tokens].copy(),
+        tensors={name: rows[:n_tokens].copy() for name, rows in capture.tensors.items()},
+        norms={name: norms[:n_tokens].copy() for name, norms in capture.norms.items()},
+    )
+
+
 def recapture_problems(schema: Schema, first: Capture, again: Capture) -> list[Problem]:
     """Return every tensor that a second pass over the same tokens does not give again."""
     problems = []
     n_tokens = len(again.token_ids)
     for name in schema.names:
-        mine = first.tensors[name][:n_tokens]
+        mine = first.tensors[name]
         errors = token_errors(mine, again.tensors[name])
         far = int((errors > CEILING).sum())
         median = float(np.median(errors))

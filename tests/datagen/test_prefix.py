@@ -99,7 +99,7 @@ def test_where_position_codes_part_only_the_first_row_of_a_long_sample_is_compar
     assert found is not None
     parted = Calibration(prefix=references(rows), parting=7)
     assert sample_problems(schema, parted, prompt, captured(long)) is None
-    assert beginning(prompt_of(range(100)), Calibration()).n_tokens == 64
+    assert beginning(prompt_of(range(100)), Calibration()).n_tokens == 32
     assert beginning(prompt_of(range(100)), parted).n_tokens == 100
 
 
