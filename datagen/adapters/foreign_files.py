@@ -80,7 +80,7 @@ def read_foreign(file: Path) -> ForeignSample:
     slots = list(_slots(file, content, layout, None if ids is None else len(ids), problems))
     if problems:
         raise ForeignFileError(f"{file.name} cannot be read as hidden states", problems)
-    return ForeignSample(str(file), layout.title, ids, tuple(slots), layout.last)
+    return ForeignSample(str(file), layout.title, ids, tuple(slots), layout.last, layout.claims)
 
 
 def _ids(file: Path, content: object, problems: list[Problem]) -> NDArray[np.int64] | None:

@@ -26,6 +26,8 @@ class Layout:
     title: str
     states: tuple[str, ...]
     last: str | None = None
+    claims: bool = False
+    """Whether a key says which tensor it is."""
 
 
 def layout_of(content: object) -> Layout | None:
@@ -49,8 +51,8 @@ def layout_of(content: object) -> Layout | None:
         return _hidden_states(content)
     if "hidden_state" in content:
         return Layout("EAGLE", ("hidden_state",), FINAL_NORMED)
-    named = tuple(key for key in content if isinstance(key, str) and _is_named(key))
-    return Layout("named tensors", named) if named else None
+    named = sorted((key for key in content if isinstance(key, str) and _is_named(key)), key=_depth)
+    return Layout("named tensors", tuple(named), claims=True) if named else None
 
 
 def _hidden_states(content: Mapping[object, object]) -> Layout:
@@ -68,5 +70,10 @@ def _holds_tensors(content: list[object] | tuple[object, ...]) -> bool:
     return bool(content) and all(isinstance(value, torch.Tensor) for value in content)
 
 
+def _depth(key: str) -> int:
+    known = {EMBED: 0, FINAL: 10**6, FINAL_NORMED: 10**6 + 1}
+    return known[key] if key in known else int(key.removeprefix("layer"))
+
+
 def _is_named(key: str) -> bool:
-    return key in (EMBED, FINAL, FINAL_NORMED) or (key.startswith("layer") and key[5:].isdigit())
+    return key in (EMBED, FINAL, FINAL_NORMED) or (key.startswith("layer") and key[5:].isdecimal())

@@ -21,7 +21,8 @@ class Slot:
 class ForeignSample:
     """One file: its token ids `[T]` (`None` where it has none) and its slots.
 
-    `last` is what the layout's own trainer takes the last slot for.
+    `last` is what the layout's own trainer takes the last slot for; with `claims` a slot's name says which
+    tensor it is.
     """
 
     file: str
@@ -29,3 +30,4 @@ class ForeignSample:
     token_ids: NDArray[np.int64] | None
     slots: tuple[Slot, ...]
     last: str | None = None
+    claims: bool = False

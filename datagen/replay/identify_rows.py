@@ -6,7 +6,7 @@ far a row is from its place: row i with offset 1 holds the state of token i+1.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ PROBES = 96
 ALIKE = 0.25
 """The largest error of a row that is still its own tensor's: a router's choice between two experts was seen
 to cost 17%. Another sample's rows are off by about as much as they are long."""
+TOGETHER = 0.1
+"""The share of the rows looked for that must have one offset: a token's `embed` is the same in every sample."""
 _CHUNK = 512
 
 
@@ -42,6 +44,17 @@ class Run:
     @property
     def n_rows(self) -> int:
         return self.last - self.first + 1
+
+
+class Scattered(NamedTuple):
+    """Rows that a few states explain, each on its own: to be placed where nothing better is found."""
+
+    rows: Indices
+    kind: Kind
+    errors: NDArray[np.float32]
+    name: str
+    file: str | None
+    offset: int
 
 
 class Assignment:
@@ -148,14 +161,16 @@ def place_elsewhere(
     name: str,
     tolerance: float,
     file: str | None = None,
-) -> None:
+) -> list[Scattered]:
     """Look for each open row at every place of a tensor's `states` `[T, H]`; `file` where they are another's.
 
     Rows that have several places (a token that comes twice has one `embed`) go with the most of the others.
+    Rows that stand alone with their offset are returned, not placed: other states may explain many at once.
     """
     asked = found.open
+    scattered: list[Scattered] = []
     if not len(asked):
-        return
+        return scattered
     pairs = np.concatenate([*_pairs(asked, rows, states, tolerance), np.empty((0, 2), np.int64)])
     while len(pairs):
         offsets, counts = np.unique(pairs[:, 1] - pairs[:, 0], return_counts=True)
@@ -164,8 +179,12 @@ def place_elsewhere(
         chosen = pairs[pairs[:, 1] - pairs[:, 0] == offset]
         errors = token_errors(rows[chosen[:, 0]], states[chosen[:, 1]])
         kind: Kind = "sample" if file is not None else "moved" if offset else "right"
-        found.put(chosen[:, 0], kind, errors, name=name, file=file, offset=offset)
+        if len(chosen) >= TOGETHER * len(asked):
+            found.put(chosen[:, 0], kind, errors, name=name, file=file, offset=offset)
+        else:
+            scattered.append(Scattered(chosen[:, 0], kind, errors, name, file, offset))
         pairs = pairs[~np.isin(pairs[:, 0], chosen[:, 0])]
+    return scattered
 
 
 def _pairs(

@@ -20,6 +20,7 @@ from datagen.replay.identify_rows import (
     CLEARLY,
     PROBES,
     Assignment,
+    Scattered,
     States,
     hits,
     medians,
@@ -125,6 +126,7 @@ class OpenSlot:
     """The errors of all rows at their own places, against `name`."""
     nearest: tuple[str, float] | None = None
     rivals: dict[str, Rival] = field(default_factory=dict)
+    scattered: list[Scattered] = field(default_factory=list)
 
     @classmethod
     def of(cls, sample: ForeignSample, piece: Piece, dtype: DType, *, last: bool) -> "OpenSlot":
@@ -162,7 +164,7 @@ class OpenSlot:
         self._name_in_place(states, n_known)
         if self.name is not None:
             place_in_own(self.found, rows, states, self.name, self.tolerance)
-            place_elsewhere(self.found, rows, states[self.name], self.name, self.tolerance)
+            self.scattered += place_elsewhere(self.found, rows, states[self.name], self.name, self.tolerance)
         elif self.is_open:
             self._place_by_hits(states, None)
         self._know_rival(states, None)
@@ -189,7 +191,9 @@ class OpenSlot:
         """Look for the rows that are still open among another sample's states."""
         if self.name is not None:
             rows = self.piece.rows
-            place_elsewhere(self.found, rows, states[self.name], self.name, self.tolerance, label)
+            self.scattered += place_elsewhere(
+                self.found, rows, states[self.name], self.name, self.tolerance, label
+            )
         else:
             self._place_by_hits(states, label)
         self._know_rival(states, label)
@@ -198,7 +202,7 @@ class OpenSlot:
         rows = self.piece.rows
         probes = spread(self.found.open, PROBES)
         for name in hits(rows[probes], states, self.tolerance):
-            place_elsewhere(self.found, rows, states[name], name, self.tolerance, label)
+            self.scattered += place_elsewhere(self.found, rows, states[name], name, self.tolerance, label)
 
     def _know_rival(self, states: States, label: str | None) -> None:
         """Hold rows that were found in these states against every other tensor of theirs."""
@@ -240,6 +244,15 @@ class OpenSlot:
             yield Problem(
                 where=f"{self.file}: {self.piece.name}", kind="token_ids", message=message, severity="note"
             )
+        if self.sample.claims and found is not None and found.name != self.piece.name:
+            message = f"expected {self.piece.name}, got the states of {found.name} ({found.median:.2%} off)"
+            yield Problem(
+                where=f"{self.file}: {self.piece.name}",
+                kind="misnamed",
+                message=message,
+                expected=self.piece.name,
+                got=found.name,
+            )
         yield from slot_problems(
             f"{self.file}: {self.piece.name}",
             self.found,
@@ -255,6 +268,16 @@ class OpenSlot:
     def _settle(self) -> None:
         """Give the slot the name of most of its rows; what is another tensor's in place is so called."""
         found = self.found
+        for few in self.scattered:
+            still = np.isin(few.rows, found.open)
+            found.put(
+                few.rows[still],
+                few.kind,
+                few.errors[still],
+                name=few.name,
+                file=few.file,
+                offset=few.offset,
+            )
         placed = found.of("right", "moved", "sample")
         counts: Mapping[str, int] = {
             name: int((found.names[placed] == name).sum()) for name in {*found.names[placed]}

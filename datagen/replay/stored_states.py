@@ -18,7 +18,7 @@ from datagen.engines.opening import open_engine, read_target
 from datagen.engines.reference import has_experts
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
-from datagen.replay.identify_answer import Found, Identified, SlotAnswer
+from datagen.replay.identify_answer import Found, Identified
 from datagen.replay.identify_passes import identify_samples
 from datagen.replay.identify_rows import States
 from datagen.replay.identify_sources import Ids, KnownSample
@@ -89,7 +89,6 @@ class StatesReport:
         found = [*self.identified.problems]
         for slot in self.identified.slots:
             found += slot.problems
-            found += _misnamed(slot)
         share = self.head.share if self.head else None
         if self.head and share is not None and share < MIN_AGREEMENT:
             message = (
@@ -103,14 +102,6 @@ class StatesReport:
     @property
     def ok(self) -> bool:
         return all(problem.severity == "note" for problem in self.problems)
-
-
-def _misnamed(slot: SlotAnswer) -> Iterator[Problem]:
-    if slot.found is not None and slot.found.name != slot.slot:
-        message = f"expected {slot.slot}, got the states of {slot.found.name} ({slot.found.median:.2%} off)"
-        yield Problem(
-            where=slot.where, kind="misnamed", message=message, expected=slot.slot, got=slot.found.name
-        )
 
 
 class ChoosingSource:
@@ -179,7 +170,7 @@ def verify_states(
             ids = sample.tokens[INPUT_IDS.name].astype(np.int64)
             n_tokens += len(ids)
             slots = tuple(Slot(name, sample.tensors[name]) for name in snapshot.schema.names)
-            yield ForeignSample(f"sample {sample_id[:16]}", "dataset", ids, slots)
+            yield ForeignSample(f"sample {sample_id[:16]}", "dataset", ids, slots, claims=True)
             # Behind the yield the sample was held against the target, which has said its choices by now.
             if FINAL in sample.tensors and ids.tobytes() in source.choices:
                 counts = _choices(source.engine, sample.tensors[FINAL], source.choices[ids.tobytes()])
