@@ -9,6 +9,7 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig
+from transformers.activations import ACT2FN
 
 from schemas.contract import DraftContract
 from schemas.contract.shown import shown
@@ -16,6 +17,8 @@ from schemas.problem import Problem
 
 MODEL_TYPES = ("llama", "qwen3")
 """Types whose decoder layer is run here; speculators 0.9.0 trains no other."""
+MOST_LAYERS = 64
+"""More are no draft; and a number from a broken file shall not fill the memory."""
 _DEFAULT_TYPE = {"plain": "llama", "speculators": "qwen3"}
 
 
@@ -84,6 +87,9 @@ def _judged(filled: Any, contract: DraftContract) -> Sizes | tuple[Problem, ...]
         for name, value in whole.items()
         if type(value) is not int or value < 1
     ]
+    if not problems and filled.num_hidden_layers > MOST_LAYERS:
+        most = f"at most {MOST_LAYERS} layers in a draft"
+        problems.append(_expected("num_hidden_layers", most, filled.num_hidden_layers))
     if problems:
         return tuple(problems)
     head_dim = getattr(filled, "head_dim", None) or hidden // filled.num_attention_heads
@@ -93,6 +99,11 @@ def _judged(filled: Any, contract: DraftContract) -> Sizes | tuple[Problem, ...]
         problems.append(_expected("head_dim", "an even number of at least 2", head_dim))
     if not isinstance(filled.rms_norm_eps, float) or not 0 < filled.rms_norm_eps < 1:
         problems.append(_expected("rms_norm_eps", "a number between 0 and 1", filled.rms_norm_eps))
+    if not isinstance(filled.hidden_act, str) or filled.hidden_act not in ACT2FN:
+        problems.append(_expected("hidden_act", "an activation of transformers", filled.hidden_act))
+    if type(filled.max_position_embeddings) is not int or filled.max_position_embeddings < 1:
+        got = filled.max_position_embeddings
+        problems.append(_expected("max_position_embeddings", "a whole number of at least 1", got))
     if problems:
         return tuple(problems)
     n_layers = filled.num_hidden_layers

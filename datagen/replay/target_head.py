@@ -18,6 +18,8 @@ from datagen.engines.layers import find_decoder
 from datagen.replay.errors import ReplayError
 from schemas.problem import Problem
 
+_OTHER_NAMES = {"lm_head": "embed_out.weight"}
+"""What files call a module that transformers calls otherwise: GPT-NeoX's, which it renames as it loads."""
 LOGIT_BYTES = 64 << 20
 """Bytes of logits that `argmax` makes at a time."""
 
@@ -119,7 +121,9 @@ def _read(folder: Path, wanted: dict[str, str]) -> dict[str, Tensor]:
             problems.append(_problem(file.name, f"expected a whole safetensors file, got {error}"))
     keys: dict[str, str] = {}
     for name, path in wanted.items():
-        found = [path] if path in files else [key for key in files if _ends_alike(key, path)]
+        other = _OTHER_NAMES.get(path.split(".")[-2], "")
+        found = [key for key in (path, other) if key in files][:1]
+        found = found or [key for key in files if _ends_alike(key, path)]
         if len(found) == 1:
             keys[name] = found[0]
         else:

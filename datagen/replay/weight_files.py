@@ -5,6 +5,7 @@ Nothing is unpickled: a PyTorch file is read with `weights_only`, which refuses 
 
 import json
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,10 @@ def _safetensors(file: Path, problems: list[Problem]) -> dict[str, Tensor]:
 
 def _pytorch(file: Path, problems: list[Problem]) -> dict[str, Tensor]:
     try:
-        content: Any = torch.load(file, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            # That another program's pickle is unusual is no news: it is read, or refused below.
+            warnings.simplefilter("ignore")
+            content: Any = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         problems.append(
             Problem(
