@@ -123,15 +123,11 @@ def _apart(key: str, value: object, n_tokens: int | None) -> Iterable[tuple[str,
     """Yield each slot of a value: of a list its members, of a stack `[T, K, H]` or `[K, T, H]` its planes."""
     if isinstance(value, list | tuple):
         return [(f"{key}[{index}]", _squeezed(member)) for index, member in enumerate(value)]
-    value = value if n_tokens == 1 and _is_stack(value) else _squeezed(value)
+    value = value if n_tokens == 1 else _squeezed(value)
     if not isinstance(value, torch.Tensor) or value.ndim != 3:
         return [(key, value)]
     axis = 0 if n_tokens is not None and value.shape[0] != n_tokens == value.shape[1] else 1
     return [(f"{key}[{index}]", value.select(axis, index)) for index in range(value.shape[axis])]
-
-
-def _is_stack(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim == 3 and value.shape[1] > 1
 
 
 def _squeezed(value: object) -> object:

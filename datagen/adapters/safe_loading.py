@@ -7,6 +7,7 @@ and refuses everything else before it runs (source: torch, `_weights_only_unpick
 import gzip
 import io
 import pickle
+import warnings
 import zlib
 from pathlib import Path
 
@@ -55,8 +56,8 @@ def load(file: Path) -> object:
             return safetensors.torch.load_file(file, device="cpu")
         if file.name.endswith(GZIP):
             with gzip.open(file) as stream:
-                return torch.load(io.BytesIO(stream.read()), map_location="cpu", weights_only=True)
-        return torch.load(file, map_location="cpu", weights_only=True)
+                return _load_torch(io.BytesIO(stream.read()))
+        return _load_torch(file)
     except FileNotFoundError as error:
         raise refused(file, "file", "expected a file, got none of this name") from error
     except pickle.UnpicklingError as error:
@@ -68,6 +69,13 @@ def load(file: Path) -> object:
     except _BROKEN as error:
         message = f"expected a whole file of torch.save, got {_first(error) or type(error).__name__}"
         raise refused(file, "damaged", message, "copy it again, or make it again: it was cut off") from error
+
+
+def _load_torch(file: Path | io.BytesIO) -> object:
+    with warnings.catch_warnings():
+        # Of another pickle protocol torch warns before it refuses what it cannot read.
+        warnings.simplefilter("ignore")
+        return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def refused(file: Path, kind: str, message: str, repair: str | None = None) -> ForeignFileError:
