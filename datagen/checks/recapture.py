@@ -34,15 +34,16 @@ MAX_OUTLIERS = 0.02
 def candidates(batched: Sequence[Sequence[Prompt]]) -> tuple[Prompt, ...]:
     """Return the prompts of a part's batches that are captured again, those that tell most first.
 
-    States of a sample can be another's without a trace where both are as long and ran side by side; of those
-    the cheapest that tell enough.
+    States of a sample can be another's without a trace where both are as long and ran side by side, or where
+    a batch ran before; of those the cheapest that tell enough.
     """
     ranked = []
-    for batch in batched:
+    for number, batch in enumerate(batched):
         lengths = Counter(len(prompt.input_ids) for prompt in batch)
         for prompt in batch:
             n_tokens = len(prompt.input_ids)
-            ranked.append((lengths[n_tokens] < 2, n_tokens < MIN_TOKENS, n_tokens, prompt.sample_id, prompt))
+            untold = (lengths[n_tokens] < 2) + (number == 0)
+            ranked.append((untold, n_tokens < MIN_TOKENS, n_tokens, prompt.sample_id, prompt))
     return tuple(prompt for *_, prompt in sorted(ranked, key=lambda rank: rank[:-1])[:CANDIDATES])
 
 

@@ -141,18 +141,31 @@ def ids_shifted(capture: Capture) -> Capture:
 
 
 class Stale:
-    """Hands out the states of the batch before where they have the shape: a buffer that was used again."""
+    """Hands out what the batch before left in a buffer that was used again, as far as it reaches."""
 
     def __init__(self) -> None:
-        self._before: dict[int, Capture] = {}
+        self._before: Sequence[Capture] = ()
 
     def __call__(self, captures: Sequence[Capture]) -> Sequence[Capture]:
-        before, given = dict(self._before), []
+        before, self._before = self._before, captures
+        given, start = [], 0
         for capture in captures:
-            old = before.get(len(capture.token_ids), capture)
-            given.append(replace(old, token_ids=capture.token_ids))
-            self._before[len(capture.token_ids)] = capture
+            end = start + len(capture.token_ids)
+            tensors = {name: _over(rows, before, name, start) for name, rows in capture.tensors.items()}
+            norms = {
+                name: np.linalg.norm(rows.astype(np.float32), axis=-1).astype(np.float32)
+                for name, rows in tensors.items()
+            }
+            given.append(replace(capture, tensors=tensors, norms=norms))
+            start = end
         return given
+
+
+def _over(rows: NDArray[np.generic], before: Sequence[Capture], name: str, start: int) -> NDArray[np.generic]:
+    if not before:
+        return rows
+    buffer = np.concatenate([capture.tensors[name] for capture in before])[start : start + len(rows)]
+    return np.concatenate([buffer, rows[len(buffer) :]])
 
 
 def slow(seconds: float) -> Fault:
