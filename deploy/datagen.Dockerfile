@@ -3,19 +3,21 @@
 #   docker build --file deploy/datagen.Dockerfile --tag strata-datagen .
 #
 # The same image serves CPU and GPU nodes: PyPI's torch brings CUDA's libraries, the host brings the driver. For a
-# small CPU image add --build-arg TORCH_INDEX=URL, the URL being that of PyTorch's own index of CPU builds.
+# small CPU image add --build-arg TORCH_INDEX=URL, the URL being that of PyTorch's own index of CPU builds. For the
+# engine vllm add --build-arg EXTRAS=datagen,vllm; which torch it takes is vLLM's to say.
 # The base is pinned by its tag. Pin its digest too (PYTHON=3.11.14-slim-bookworm@sha256:...) where you build.
 ARG PYTHON=3.11.14-slim-bookworm
 
 FROM python:${PYTHON} AS build
 ARG TORCH_INDEX
+ARG EXTRAS=datagen
 WORKDIR /build
 RUN python -m venv /opt/strata
 COPY . .
 # torch by itself: its index has nothing else that is needed.
 RUN /opt/strata/bin/pip install --no-cache-dir ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} \
         "$(grep '^torch==' deploy/constraints-cpu.txt)" \
-    && /opt/strata/bin/pip install --no-cache-dir --constraint deploy/constraints-cpu.txt '.[datagen]'
+    && /opt/strata/bin/pip install --no-cache-dir --constraint deploy/constraints-cpu.txt ".[${EXTRAS}]"
 
 FROM python:${PYTHON}
 ARG REVISION=unknown
