@@ -21,7 +21,7 @@ Rows = NDArray[np.generic]
 
 
 def token_ids(length: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(1, VOCAB, length).tolist()
+    return [int(token) for token in np.random.default_rng(seed).integers(1, VOCAB, length)]
 
 
 def states_of(source: ModelSource, ids: Sequence[int]) -> dict[str, Rows]:
@@ -232,7 +232,7 @@ def test_the_states_of_another_model_match_nothing(
     def another(own: dict[str, Rows], _: States) -> None:
         turn = np.linalg.qr(rng.normal(size=(48, 48)))[0].astype(np.float32)
         for name in NAMES:
-            own[name] = own[name] @ turn
+            own[name] = own[name].astype(np.float32) @ turn
 
     found = damaged(tmp_path, in_float32, another)
     assert names_of(found)[:4] == [None] * 4
