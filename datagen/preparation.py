@@ -68,14 +68,15 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
     schema = None
     if target is not None:
         schema = _tried(found, lambda: Schema.declare(target, config.tensors.names, config.tensors.dtype))
-        found += _length_problems(config)
+        found += _tried(found, lambda: _length_problems(config)) or []
     if schema is not None:
         declared = schema
         found += _tried(found, lambda: _engine_problems(config, declared)) or []
     found += root_problems(config.output.root)
     read = _tried(found, lambda: _read(config, target, run_id))
     if door is None or target is None or schema is None or read is None or found:
-        raise ConfigError("the run cannot start", found)
+        # What keeps every question from an answer (no server) is told once.
+        raise ConfigError("the run cannot start", list(dict.fromkeys(found)))
     return Preparation(
         door=door,
         target=target,

@@ -43,6 +43,13 @@ Fault = Literal[
 ]
 
 
+class Quiet(ThreadingHTTPServer):
+    """Says nothing of clients that went away: a worker that is killed does."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass
+
+
 @dataclass
 class StateServer:
     """Serves the model of `settings` (engine hf), capturing `ids`; `faults` are used up, one a completion."""
@@ -53,7 +60,7 @@ class StateServer:
     version: str = "0.32.0"
     name: str = "the-model"
     longest: int = 128
-    faults: "deque[Fault]" = field(default_factory=deque)
+    faults: "deque[Fault | None]" = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     most_under_way: int = 0
     _under_way: int = 0
@@ -79,7 +86,7 @@ class StateServer:
             def log_message(self, *arguments: object) -> None:
                 pass
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http = Quiet(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
