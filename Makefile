@@ -56,6 +56,11 @@ demo: $(READY) $(MODEL) $(PROMPTS) ## run the main job on a real model and real 
 	    '  $(BIN)/strata plan --config deploy/runs/demo.toml   what a run will cost, beforehand' \
 	    '  make demo                                        again: it resumes and finds nothing to do'
 
+.PHONY: incident
+incident: $(READY) $(MODEL) $(PROMPTS) ## train two real drafts, one as the incident did, and see which is which; takes minutes
+	@[ -d data/demo ] || $(BIN)/strata run --config deploy/runs/demo.toml
+	@$(BIN)/python -m deploy.demo.incident $(ARGS)
+
 .PHONY: serve
 serve: $(READY) ## serve the datasets under data/ at http://127.0.0.1:8350 until Ctrl-C
 	@$(BIN)/strata serve --root data $(ARGS)
@@ -87,7 +92,7 @@ TRAINERS := speculators specforge modelopt automodel
 .PHONY: oracle-trainers
 oracle-trainers: $(READY)
 	@if $(BIN)/python -m tests.oracle.wheels $(TRAINERS); then \
-	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,draft_forward,not_run,forms}.py $(ARGS); \
+	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,exports,draft_forward,not_run,forms}.py $(ARGS); \
 	else \
 	    echo "the oracle of trainers is skipped: without their released wheels there is nothing to compare with"; \
 	fi
@@ -102,7 +107,7 @@ bench: $(READY) assets ## measure the ratios that the design promises, and print
 
 .PHONY: clean
 clean: ## remove what make made: .venv, the assets, the demo's dataset, the tools' caches
-	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis data/cache data/demo data/demo.audit
+	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis data/cache data/demo data/demo.audit data/incident
 	@for made in $(MODEL) $(PROMPTS) $(TOKENIZERS); do \
 	    rm -rf "$$made" "$${made%/*}/.$${made##*/}."{lock,partial}; \
 	done

@@ -1,0 +1,140 @@
+"""Tells the incident from the first byte to the verdict; every step is skipped where it is done already.
+
+`--epochs` and `--steps` make it longer or shorter.
+"""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from datagen.checking import Asked as AskedCheck
+from datagen.checking import Report, check
+from datagen.commands.export import run as run_export
+from datagen.errors import ExportError
+from datagen.export import Asked, plan_export
+from deploy.demo.incident.picture import Bar, draw
+from deploy.demo.incident.positional import SAVED, write_positional
+from deploy.demo.incident.replayed import SERVER, Replayed, replay_draft
+from deploy.demo.incident.states import States, make_states
+from deploy.demo.incident.training import Course, Trained, train_both
+from deploy.demo.registry import DATA, DemoError
+from schemas.card import CARD_FILE
+from schemas.errors import StrataError
+
+PLACE = DATA / "incident"
+PICTURE = PLACE / "incident.svg"
+AS_THEN = Path(__file__).with_name("as_then.toml")
+MEANT = ("layer2", "layer15", "layer27")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Tell it."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.demo.incident", description=__doc__)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=None, help="of training, in place of whole epochs")
+    given = parser.parse_args(list(arguments))
+    console = Console(highlight=False, soft_wrap=True)
+    states = make_states()
+    right, then = PLACE / "right", PLACE / "as-then"
+    ratio = export(console, states, right)
+    refuse(console, states, then)
+    write_positional(states.dataset, right, then)
+    course = Course(epochs=given.epochs, max_steps=given.steps, train_ratio=ratio)
+    drafts = train_both({"right": right, "as then": then}, PLACE, course)
+    shutil.copy2(right / CARD_FILE, drafts["right"].folder / CARD_FILE)
+    checks = {
+        "right": check_draft(states, drafts["right"], None),
+        "as then": check_draft(states, drafts["as then"], AS_THEN),
+    }
+    replays = {
+        name: replay_draft(
+            states.held_out,
+            draft.folder,
+            AS_THEN if name == "as then" else None,
+            PLACE / f"replay-{name[:5]}.svg",
+        )
+        for name, draft in drafts.items()
+    }
+    tell(console, drafts, checks, replays)
+
+
+def export(console: Console, states: States, right: Path) -> float:
+    """Write the export, and return the share of its rows that is for training."""
+    plan = plan_export(Asked(states.dataset, "speculators", right, MEANT, None, ("train", "validation")))
+    written = run_export(plan, workers=2)
+    console.print(f"right    {written.path}: input {', '.join(MEANT)}; target final; names checked")
+    return (plan.n_train + 0.5) / len(plan.rows)
+
+
+def refuse(console: Console, states: States, then: Path) -> None:
+    """Ask the export for the incident's tensors, and show what it says."""
+    *fc, target = SAVED
+    try:
+        plan_export(Asked(states.dataset, "speculators", then, tuple(fc), target, ("train", "validation")))
+    except ExportError as error:
+        console.print(f"as then  {then}: input {', '.join(fc)}; target {target}. strata export refuses:")
+        console.print(f"  {error}", markup=False)
+        console.print("  so it is written as the incident's script did: a list, without names")
+        return
+    raise DemoError("expected strata export to refuse the incident's tensors, but it did not")
+
+
+def check_draft(states: States, draft: Trained, wiring: Path | None) -> Report:
+    """Return what `strata check` says of a draft, its dataset and the server that is to run it."""
+    return check(
+        AskedCheck(
+            dataset=states.dataset,
+            trainer_wiring=wiring,
+            card=None if wiring else draft.folder / CARD_FILE,
+            server=SERVER,
+            draft_config=draft.folder,
+        )
+    )
+
+
+def tell(
+    console: Console,
+    drafts: dict[str, Trained],
+    checks: dict[str, Report],
+    replays: dict[str, Replayed],
+) -> None:
+    """Print the table and the verdicts, and draw the picture."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("draft", "trainer's own", "as trained", "true target", "served", "check"):
+        table.add_column(title, justify="left" if title in ("draft", "check") else "right")
+    bars: list[Bar] = []
+    for name, draft in drafts.items():
+        replayed, errors = replays[name], checks[name].errors
+        cells = [
+            draft.reported,
+            *(part.value for part in (replayed.as_trained, replayed.truly, replayed.served)),
+        ]
+        said = f"{len(errors)} problems" if errors else "they mean the same"
+        table.add_row(name, *(f"{cell:.1%}" for cell in cells), said)
+        bars.append(
+            Bar(name, f"what its trainer reported ({draft.seconds:.0f} s of training)", draft.reported, None)
+        )
+        bars.append(Bar(name, "replayed as it was trained", replayed.as_trained.value, replayed.as_trained))
+        bars.append(Bar(name, "replayed, the target's own next token", replayed.truly.value, replayed.truly))
+        bars.append(Bar(name, f"replayed as {SERVER} would serve it", replayed.served.value, replayed.served))
+    console.print()
+    console.print(table)
+    for name, replayed in replays.items():
+        console.print()
+        console.print(f"{name}: " + " ".join(replayed.verdict), markup=False)
+    for problem in checks["as then"].errors:
+        console.print(f"  check: {problem.where}: {problem.message}", markup=False)
+    PICTURE.write_text(draw(bars), encoding="utf-8")
+    console.print(f"\npicture  {PICTURE}")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (DemoError, StrataError) as error:
+        sys.exit(f"error: {error}")

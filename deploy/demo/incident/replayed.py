@@ -1,0 +1,52 @@
+"""What a draft is worth under each wiring, by `strata replay` on held-out conversations."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from datagen.progress import Passes
+from datagen.replay.candidates import TRUE_TARGET, Candidate, Inputs
+from datagen.replay.declaring import Said
+from datagen.replay.picture import write_picture
+from datagen.replay.replaying import Answer, Replay, replay
+from datagen.replay.score import Bootstrap, Interval
+from deploy.demo.model import MODEL
+
+SERVER = "vllm"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Accuracies at step 1 over held-out conversations, and the verdict in words."""
+
+    as_trained: Interval
+    """Its own inputs, judged by what its own trainer judged it by."""
+    truly: Interval
+    """Its own inputs, judged by the target's own next token."""
+    served: Interval
+    """What the server feeds, judged by the target's own next token."""
+    verdict: tuple[str, ...]
+    is_well: bool
+
+
+def replay_draft(held_out: str, draft: Path, wiring: Path | None, picture: Path) -> Replayed:
+    """Replay a draft under every plausible wiring; `wiring` says what it took, where no card does."""
+    said = Said(trainer_wiring=wiring, server=SERVER)
+    with Passes(sys.stderr) as watch:
+        answer = replay(Replay(dataset=held_out, draft=draft, target=str(MODEL), said=said), watch)
+    write_picture(picture, answer)
+    trained, served = answer.declaration.trained, answer.declaration.served
+    if trained is None or served is None:
+        raise ValueError(f"expected a draft whose trainer and server are known, got {answer.declaration}")
+    return Replayed(
+        as_trained=_accuracy(answer, trained),
+        truly=_accuracy(answer, Candidate(trained.inputs, TRUE_TARGET)),
+        served=_accuracy(answer, Candidate(Inputs(served.fc), TRUE_TARGET)),
+        verdict=answer.verdict.sentences,
+        is_well=answer.verdict.is_well,
+    )
+
+
+def _accuracy(answer: Answer, candidate: Candidate) -> Interval:
+    findings = answer.findings
+    return Bootstrap(findings.n_cases).accuracy(findings.measured[candidate].learned)
