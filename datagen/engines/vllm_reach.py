@@ -57,7 +57,7 @@ class Reach:
         return made
 
     def strata_choose(self, rows: bytes) -> bytes | None:
-        """Return `argmax(lm_head(norm(rows)))` as int32 [R], of rows [R, H] in the model's dtype."""
+        """Return int32 [R, 2] of rows [R, H]: `argmax(lm_head(norm(rows)))`, and 1 where another is as good."""
         with torch.inference_mode():
             model, holder = self._strata_model(), self._strata_holder()
             hidden = self._strata_rows(rows, holder)
@@ -68,7 +68,9 @@ class Reach:
                 logits = model.compute_logits(holder.norm(some.clone()))
                 # With tensor parallel the ranks that do not sample may get none.
                 if logits is not None:
-                    chosen.append(logits.argmax(-1).to(torch.int32).cpu())
+                    best = logits.topk(2, dim=-1).values
+                    tied = best[:, 0] == best[:, 1]
+                    chosen.append(torch.stack([logits.argmax(-1), tied], dim=1).to(torch.int32).cpu())
         return torch.cat(chosen).numpy().tobytes() if self.rank == 0 else None
 
     def strata_norm(self, rows: bytes) -> bytes | None:

@@ -26,12 +26,12 @@ from datagen.engines.base import Answer, Capture, Engine, EngineInfo
 from datagen.engines.decoding import StopTexts
 from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.identity import read_target
-from datagen.engines.model_files import locate
 from datagen.engines.opening_checks import schema_problems
 from datagen.engines.sample_checks import checked, checked_prompts
 from datagen.engines.sampling import Sampling
 from datagen.engines.settings import EngineSettings
 from datagen.engines.shared_rows import Segment, sweep, take_up
+from datagen.engines.vllm_arguments import arguments_of
 from datagen.engines.vllm_connector import LEFT, NORM, SLOTS, TAG
 from datagen.engines.vllm_inside import engine_version, layers_for, longest_sample, text_config
 from datagen.engines.vllm_layers import Layers, passes, rotation_problem
@@ -84,7 +84,7 @@ class Running:
         self.every = _every_layer(settings, self.target) or layers
         self.captured = layers.ids
         self.prefix = None if settings.vllm.tensor_parallel == 1 else f"strata-{uuid.uuid4().hex[:12]}-"
-        self.llm: Any = LLM(**_arguments(settings, layers, self.longest))
+        self.llm: Any = LLM(**arguments_of(settings, layers, self.longest))
         # What extraction "drafts" is the token that was just said. Verified with a temperature (0.32.0, CPU)
         # it was taken far too often, in answers that no seed repeated: none is taken.
         self.llm.llm_engine.engine_core.engine_core.scheduler.update_draft_token_ids = _take_none
@@ -299,13 +299,20 @@ class VllmEngine:
         return VllmEngine(self._running, self._thread, schema, layers)
 
     def head_argmax(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
+        return self._chosen(final)[:, 0]
+
+    def head_ties(self, final: NDArray[np.generic]) -> NDArray[np.bool_]:
+        return self._chosen(final)[:, 1].astype(np.bool_)
+
+    def _chosen(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
+        """Return [T, 2]: the head's choice of each row, and whether another token is as likely."""
         self._check_open()
-        dtype, width = NUMPY_DTYPES[self._running.settings.dtype], self.target.hidden_size
+        dtype, width = NUMPY_DTYPES[self.settings.dtype], self.target.hidden_size
         if final.dtype != dtype or final.ndim != 2 or final.shape[1] != width:
             raise EngineError(f"final: expected {dtype} [T, {width}], got {final.dtype} {final.shape}")
         rows = _raw(np.ascontiguousarray(final))
         chosen: bytes = self._thread.submit(self._running.asked, "strata_choose", rows).result()
-        return np.frombuffer(chosen, np.int32)
+        return np.frombuffer(chosen, np.int32).reshape(-1, 2)
 
     def answer(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[int]
@@ -345,45 +352,6 @@ def _every_layer(settings: EngineSettings, target: Target) -> Layers | None:
     every = Schema.declare(target, all_names(target.n_layers), settings.dtype)
     layers = layers_for(settings, every)
     return layers if isinstance(layers, Layers) else None
-
-
-def _arguments(settings: EngineSettings, layers: Layers, longest: int | None) -> dict[str, Any]:
-    """Return how vLLM is started; what its extraction rests on stands last, and is never a person's."""
-    own = settings.vllm
-    gib = own.kv_cache_gib
-    chosen: dict[str, Any] = {
-        "max_model_len": own.max_model_len if longest is None else longest + 1,
-        "max_num_batched_tokens": own.max_num_batched_tokens,
-        "max_num_seqs": own.max_num_seqs,
-        "gpu_memory_utilization": own.gpu_memory_utilization,
-        "kv_cache_memory_bytes": None if gib is None else int(gib * (1 << 30)),
-    }
-    draft = {"hf_config": {"eagle_aux_hidden_state_layer_ids": list(layers.ids)}}
-    return {
-        **{name: value for name, value in chosen.items() if value is not None},
-        **own.arguments,
-        "model": str(locate(settings, with_weights=True).folder),
-        "dtype": settings.dtype,
-        "trust_remote_code": settings.trust_remote_code,
-        "tensor_parallel_size": own.tensor_parallel,
-        "distributed_executor_backend": own.executor if own.tensor_parallel > 1 else None,
-        "enforce_eager": True,
-        # Else drafts go from worker to worker past the core, which is told to take none.
-        "async_scheduling": False,
-        "enable_prefix_caching": False,
-        "generation_config": "vllm",
-        "worker_extension_cls": "datagen.engines.vllm_reach.Reach",
-        "speculative_config": {
-            "method": "extract_hidden_states",
-            "num_speculative_tokens": 1,
-            "draft_model_config": draft,
-        },
-        "kv_transfer_config": {
-            "kv_connector": "StatesConnector",
-            "kv_connector_module_path": "datagen.engines.vllm_connector",
-            "kv_role": "kv_producer",
-        },
-    }
 
 
 def _take_none(_drafts: Any) -> None:

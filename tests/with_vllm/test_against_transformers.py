@@ -147,7 +147,7 @@ def test_in_bfloat16_it_rounds_as_far_as_transformers_does(
         if one.name in ("embed", "layer1", "layer15", "final"):
             figures.append(f"{model} bfloat16 {one.name}: {_shown(one.errors, theirs, other.errors)}")
         assert np.median(one.errors) <= 1.2 * np.median(theirs) + 1e-6, one.name
-        few = 0.01 if model not in ROUTED else 0.05
+        few = 0.01 if model not in ROUTED else 0.1
         assert (one.errors > OUTLIER).mean() <= 1.5 * (theirs > OUTLIER).mean() + few, one.name
         assert one.rival_median >= FAR, one.name
         assert one.rival_median >= 8 * np.median(one.errors), one.name

@@ -73,7 +73,13 @@ def test_a_run_lets_the_target_answer_through_vllm(tmp_path: Path) -> None:
             talk("Write one sentence about the sea."),
         ],
     )
-    changes = {"generate.max_tokens": 12, "generate.temperature": 0.7, "generate.seed": 3}
+    changes = {
+        "generate.max_tokens": 12,
+        "generate.temperature": 0.7,
+        "generate.seed": 3,
+        "engine.dtype": "float32",
+        "tensors.dtype": "float32",
+    }
     strata("run", *flags(settings(tmp_path, MODEL, **changes)))
     strata("verify", str(tmp_path / "data" / "small"))
     shown = json.loads(strata("show", str(tmp_path / "data" / "small"), "--json"))
