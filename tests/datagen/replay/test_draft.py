@@ -140,6 +140,16 @@ def test_every_flag_matters(tmp_path: Path) -> None:
             assert differ == [name != "norm_output", True], name
 
 
+def test_a_head_without_norm_may_feed_back_the_normed_state(draft: Draft) -> None:
+    raw = draft.flags.flipped("head_norm")
+    first = draft.with_flags(raw).forward(*rows())
+    second = draft.with_flags(raw.flipped("norm_output")).forward(*rows())
+    assert torch.equal(first.logits, second.logits)
+    normed = draft.with_flags(draft.flags.flipped("norm_output")).forward(*rows())
+    assert torch.equal(second.hidden, normed.hidden)
+    assert not torch.allclose(first.hidden, second.hidden, atol=1e-2)
+
+
 def test_rope_and_where_positions_begin_matter(draft: Draft) -> None:
     ids, states, positions = rows()
     right = draft.forward(ids, states, positions).logits
