@@ -41,7 +41,6 @@ class Sizes:
     max_positions: int
     windowed: tuple[bool, ...]
     """Of each layer, whether a window applies to it."""
-    rope_parameters: Mapping[str, Any]
 
 
 def sizes_of(config: Mapping[str, Any], contract: DraftContract) -> Sizes | tuple[Problem, ...]:
@@ -126,7 +125,6 @@ def _judged(filled: Any, contract: DraftContract) -> Sizes | tuple[Problem, ...]
         )
         if "sliding_attention" in types
         else (True,) * n_layers,
-        rope_parameters=dict(filled.rope_parameters or {}),
     )
 
 
