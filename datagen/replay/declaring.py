@@ -11,7 +11,6 @@ from typing import get_args
 from datagen.cards import read_card
 from datagen.replay.candidates import TRUE_TARGET, Candidate, Change, Inputs
 from datagen.replay.checkpoint import DraftCheckpoint
-from datagen.replay.screening import Question
 from datagen.wiring_inputs import read_text
 from schemas.card import CARD_FILE
 from schemas.consumers.resolution import Resolution, Shape
@@ -45,10 +44,6 @@ class Declaration:
     served_by: str
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
-
-    def question(self, n_layers: int, *, try_all: bool, steps: int) -> Question:
-        """Return what is to be tried."""
-        return Question(self.trained, self.served, n_layers, try_all, steps)
 
 
 def declare(said: Said, dataset: DatasetFacts, folder: Path, checkpoint: DraftCheckpoint) -> Declaration:

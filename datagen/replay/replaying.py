@@ -1,12 +1,14 @@
 """The whole of a replay: what is asked in, every score and the verdict out."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from datagen.audit import audit_name
 from datagen.engines.model_files import locate
 from datagen.engines.settings import EngineSettings
 from datagen.engines.weights import weights_digest
+from datagen.errors import ConfigError
+from datagen.replay.candidates import Candidate
 from datagen.replay.cases import StoredCases
 from datagen.replay.checkpoint import read_draft
 from datagen.replay.declaring import Declaration, Said, declare
@@ -14,7 +16,7 @@ from datagen.replay.draft import Draft
 from datagen.replay.errors import ReplayError
 from datagen.replay.measuring import Watch
 from datagen.replay.running import DraftRunner
-from datagen.replay.screening import Findings, search, search_boundaries
+from datagen.replay.screening import MIN_PAIRS, Findings, Question, search, search_boundaries
 from datagen.replay.target_head import TargetHead
 from datagen.replay.verdict import Verdict, judge
 from datagen.store.dataset import Dataset
@@ -40,6 +42,8 @@ class Replay:
     n_samples: int = 40
     steps: int = 3
     try_all: bool = True
+    min_pairs: int = MIN_PAIRS
+    """Counted pairs that are screened on; fewer are quicker and may mislead."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ def replay(asked: Replay, watch: Watch) -> Answer:
     door = open_door(reference.root)
     checkpoint = read_draft(asked.draft)
     declaration = declare(asked.said, dataset, asked.draft, checkpoint)
+    if not asked.try_all and not (declaration.trained or declaration.served):
+        raise ConfigError("nothing is declared that could be tried", declaration.problems)
     folder = locate(EngineSettings(name="hf", model=asked.target), with_weights=True).folder
     head = TargetHead.of(folder)
     target = dataset.schema.target
@@ -75,18 +81,21 @@ def replay(asked: Replay, watch: Watch) -> Answer:
     runner = DraftRunner(Draft.of(checkpoint, head.embedding, target_lm_head=head.lm_head), head)
     snapshot = Dataset.open(door, reference.dataset).snapshot(reference.version)
     audit, why_not = _audit(door, reference.dataset, target)
-    stored = set(snapshot.schema.names)
-    on_audit = not {FINAL, FINAL_NORMED} & stored and audit is not None
-    if on_audit and audit is not None:
-        cases = StoredCases(audit, asked.n_samples, sorted(stored))
-    else:
-        cases = StoredCases(snapshot, asked.n_samples)
-    question = declaration.question(target.n_layers, try_all=asked.try_all, steps=asked.steps)
+    question = Question(
+        trained=declaration.trained,
+        served=declaration.served,
+        n_layers=target.n_layers,
+        try_all=asked.try_all,
+        steps=asked.steps,
+        min_pairs=asked.min_pairs,
+    )
+    cases, note = _cases(snapshot, audit, question, asked.n_samples)
     findings = search(runner, cases, question, watch)
     boundaries = None
     if audit is not None:
         every = StoredCases(audit, asked.n_samples)
-        boundaries = search_boundaries(runner, every, question, findings.best.inputs, watch)
+        near = Candidate(replace(findings.best.inputs, source="own"), findings.best.target)
+        boundaries = search_boundaries(runner, every, question, near, watch)
     notes = [
         *declaration.notes,
         *(problem.message for problem in checkpoint.notes),
@@ -94,10 +103,8 @@ def replay(asked: Replay, watch: Watch) -> Answer:
     ]
     if findings.left_out:
         notes.append(findings.left_out)
-    if on_audit:
-        notes.append(
-            "the dataset has no last state to say what is right: its tensors are tried on the audit set"
-        )
+    if note is not None:
+        notes.append(note)
     verdict = judge(declaration, findings, boundaries, why_not, target.n_layers)
     return Answer(
         reference=str(reference),
@@ -105,11 +112,35 @@ def replay(asked: Replay, watch: Watch) -> Answer:
         n_layers=target.n_layers,
         declaration=declaration,
         findings=findings,
-        on_audit=on_audit,
+        on_audit=note is not None,
         boundaries=boundaries,
         verdict=verdict,
         notes=tuple(notes),
     )
+
+
+def _cases(
+    snapshot: Snapshot, audit: Snapshot | None, question: Question, wanted: int
+) -> tuple[StoredCases, str | None]:
+    """Return the cases to search on, with a note where the audit set has to stand in for the dataset."""
+    stored = set(snapshot.schema.names)
+    if audit is not None and not {FINAL, FINAL_NORMED} & stored:
+        note = "the dataset has no last state to say what is right: its tensors are tried on the audit set"
+        return StoredCases(audit, wanted, sorted(stored)), note
+    cases = StoredCases(snapshot, wanted)
+    if question.try_all or any(set(one.fc) <= set(cases.names) for one in question.declared):
+        return cases, None
+    lacking = sorted({name for one in question.declared for name in one.fc} - set(cases.names))
+    said = f"the dataset lacks {', '.join(lacking)}"
+    if audit is None:
+        problem = Problem(
+            where="fc",
+            kind="missing",
+            message=f"expected the tensors that are declared, got none of them whole: {said}",
+            repair="try all wirings, capture what is missing, or keep the dataset's audit set beside it",
+        )
+        raise ReplayError("what is declared cannot be tried", [problem])
+    return StoredCases(audit, wanted), f"{said}: what is declared is tried on the audit set"
 
 
 def _check_shapes(target: Target, head: TargetHead, slot_width: int) -> None:

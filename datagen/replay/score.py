@@ -7,6 +7,7 @@ another, tokens are not: every interval is drawn over conversations.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -136,18 +137,26 @@ class Bootstrap:
         """Return the pooled accuracy."""
         return self._interval(tally.pooled, tally.right, tally.counted)
 
-    def difference(self, tally: Tally, other: Tally) -> Interval:
-        """Return by how much the pooled accuracy of `tally` is above that of `other`, paired."""
+    def difference(self, tally: Tally, other: Tally, comparisons: int = 1) -> Interval:
+        """Return by how much the pooled accuracy of `tally` is above that of `other`, paired.
+
+        Where the one was the best of many, `comparisons` says of how many: the interval is as wide as it must
+        be to hold for all of them at `LEVEL` (Bonferroni).
+        """
         value = tally.pooled - other.pooled
         if not np.array_equal(tally.counted, other.counted):
             raise ValueError("expected two tallies of the same pairs, got other counts")
-        return self._interval(value, tally.right - other.right, tally.counted)
+        return self._interval(value, tally.right - other.right, tally.counted, comparisons)
 
-    def _interval(self, value: float, right: Counts, counted: Counts) -> Interval:
+    def _interval(self, value: float, right: Counts, counted: Counts, comparisons: int = 1) -> Interval:
         totals = self._weights @ counted
         if self.n_conversations < 2 or not totals.any():
             return Interval(value, float("-inf"), float("inf"))
         some = totals > 0
         drawn = (self._weights @ right)[some] / totals[some]
+        if comparisons > 1:
+            # No resample reaches so far out: the normal tail of the resamples' spread does.
+            reach = NormalDist().inv_cdf(1 - (1 - LEVEL) / (2 * comparisons)) * float(drawn.std())
+            return Interval(value, value - reach, value + reach)
         low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return Interval(value, float(low), float(high))

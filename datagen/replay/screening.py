@@ -42,6 +42,8 @@ class Question:
     try_all: bool = True
     steps: int = 3
     """How deep the teacher-forced chain goes."""
+    min_pairs: int = MIN_PAIRS
+    """Counted pairs of the first round."""
 
     @property
     def declared(self) -> tuple[Inputs, ...]:
@@ -59,6 +61,8 @@ class Findings:
     n_cases: int
     n_tried: int
     """Different inputs that were tried in any round."""
+    names: tuple[str, ...] = ()
+    """The tensors that could be chosen."""
     left_out: str | None = None
 
     @property
@@ -69,13 +73,14 @@ class Findings:
     def compared(self, one: Candidate, other: Candidate) -> Interval:
         """Return by how much `one` beats `other`: at step 1, or where they are equal there, in the chain.
 
-        The chain tells what step 1 cannot: a norm of what is fed back.
+        The chain tells what step 1 cannot: a norm of what is fed back. The interval allows for all that were
+        tried, since the best of many is flattered.
         """
         bootstrap = Bootstrap(self.n_cases)
         mine, its = self.measured[one], self.measured[other]
-        step = bootstrap.difference(mine.learned, its.learned)
+        step = bootstrap.difference(mine.learned, its.learned, self.n_tried)
         same = (mine.learned.right == its.learned.right).all()
-        return bootstrap.difference(mine.chain[-1], its.chain[-1]) if same else step
+        return bootstrap.difference(mine.chain[-1], its.chain[-1], self.n_tried) if same else step
 
     def rivals(self) -> tuple[Candidate, ...]:
         """Return the candidates that are too close to the best to be told from it, the nearest first."""
@@ -95,18 +100,20 @@ class Findings:
 
 def search(runner: Runner, cases: Cases, question: Question, watch: Watch) -> Findings:
     """Try the declared inputs and, where all are asked for, every other; refine the best on all cases."""
-    role = same_logits(question.trained.target) if question.trained else TRUE_TARGET
+    role = _declared_target(question, cases)
     declared = tuple(one for one in question.declared if set(one.fc) <= set(cases.names))
     if not question.try_all:
         roles = tuple(dict.fromkeys([role, TRUE_TARGET]))
         return _last(runner, cases, question, [*declared, *floors(declared[0])], roles, watch)
     choices = ordered_choices(cases.names, runner.n_slots)
-    every = tuple(dict.fromkeys([*declared, *choices.inputs]))
-    counts, roles = _counts(cases), targets(cases.names)
+    otherwise = [near for one in declared for near in variants(one, runner.changes)]
+    every = tuple(dict.fromkeys([*declared, *otherwise, *choices.inputs]))
+    counts, roles = _counts(cases, question.min_pairs), _targets(cases)
     watch.stage("screening", len(every) * counts[0])
     screened = measure(runner, cases, counts[0], every, roles, watch)
     leaders = ranked(screened)[: KEPT[0]]
-    others = dict.fromkeys([*declared, *leaders, *variants(leaders[0], runner.changes)])
+    beside = [near for one in leaders[:3] for near in variants(one, runner.changes)]
+    others = dict.fromkeys([*declared, *leaders, *beside])
     watch.stage("narrowing", len(others) * counts[1])
     narrowed = measure(runner, cases, counts[1], tuple(others), roles, watch, question.steps)
     leaders = ranked(narrowed)[: KEPT[1]]
@@ -117,11 +124,12 @@ def search(runner: Runner, cases: Cases, question: Question, watch: Watch) -> Fi
 
 
 def search_boundaries(
-    runner: Runner, cases: Cases, question: Question, around: Inputs, watch: Watch
+    runner: Runner, cases: Cases, question: Question, near: Candidate, watch: Watch
 ) -> Findings:
-    """Try, on cases that have every boundary, each boundary in each slot of `around`, and as its target."""
-    role = same_logits(question.trained.target) if question.trained else TRUE_TARGET
-    roles = tuple(dict.fromkeys([role, TRUE_TARGET]))
+    """Try, on cases that have every boundary, each boundary in each slot of `near`, and as its target."""
+    around = near.inputs
+    role = _declared_target(question, cases)
+    roles = tuple(dict.fromkeys([near.target, role, TRUE_TARGET]))
     beside = neighbours(around, question.n_layers) if question.try_all else ()
     every = tuple(dict.fromkeys([around, *question.declared, *beside]))
 
@@ -134,9 +142,9 @@ def search_boundaries(
         together = _together(ranked(measured), measured, around)
         watch.stage("boundaries together", (len(together) + 1) * len(cases))
         measured |= tried(together, roles)
-        measured |= tried(ranked(measured)[:1], targets(cases.names))
+        measured |= tried(ranked(measured)[:1], _targets(cases))
     best = _best(measured, (around, *question.declared))
-    return Findings(measured, best, len(cases), len({one.inputs for one in measured}))
+    return Findings(measured, best, len(cases), len({one.inputs for one in measured}), cases.names)
 
 
 def ranked(measured: Measured) -> tuple[Inputs, ...]:
@@ -148,10 +156,23 @@ def ranked(measured: Measured) -> tuple[Inputs, ...]:
     return tuple(sorted(best, key=lambda inputs: -best[inputs]))
 
 
-def _counts(cases: Cases) -> tuple[int, int]:
-    """Return the cases of the first two rounds: as many as hold `MIN_PAIRS`, at least two; then some more."""
+def _declared_target(question: Question, cases: Cases) -> TargetRole:
+    """Return the target that is declared, or the true one where none is, or none that these cases have."""
+    if question.trained is None:
+        return TRUE_TARGET
+    role = same_logits(question.trained.target)
+    return role if role in _targets(cases) else TRUE_TARGET
+
+
+def _targets(cases: Cases) -> tuple[TargetRole, ...]:
+    """Return every target of these cases; the true one can always be had."""
+    return tuple(dict.fromkeys([TRUE_TARGET, *targets(cases.names)]))
+
+
+def _counts(cases: Cases, min_pairs: int) -> tuple[int, int]:
+    """Return the cases of the first two rounds: as many as hold `min_pairs`, at least two; then some more."""
     pairs, count = 0, 0
-    while count < len(cases) and (pairs < MIN_PAIRS or count < 2):
+    while count < len(cases) and (pairs < min_pairs or count < 2):
         pairs += int(cases[count].mask[1:].sum())
         count += 1
     return count, min(len(cases), 3 * count)
@@ -176,7 +197,7 @@ def _last(
     some = [one for one in inputs if one.source != "another sample" or len(cases) > 1]
     watch.stage("refining", len(some) * len(cases))
     measured = measure(runner, cases, len(cases), some, roles, watch, question.steps, loss_of=roles[0])
-    return Findings(measured, _best(measured, question.declared), len(cases), len(some))
+    return Findings(measured, _best(measured, question.declared), len(cases), len(some), cases.names)
 
 
 def _best(measured: Measured, declared: Iterable[Inputs]) -> Candidate:

@@ -130,7 +130,8 @@ def lines(answer: Answer) -> Iterator[str]:
     for name, meaning in MEANINGS.items():
         yield f"{name:<12} {meaning}"
     yield "chain k      teacher-forced: pairs whose first k tokens a server would accept; no accept length"
-    yield f"behind       what is declared (or the best), paired by conversation; intervals are {LEVEL:.0%}"
+    yield "behind       what is declared (or the best), paired by conversation, allowing for all tried"
+    yield f"intervals    {LEVEL:.0%}, over conversations"
     for note in answer.notes:
         yield f"note: {note}"
     yield ""

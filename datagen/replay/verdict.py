@@ -93,7 +93,9 @@ def _deciding(findings: Findings, boundaries: Findings | None) -> Findings:
     """Return the findings that decide: the audit set's where a boundary that is not stored wins there."""
     if boundaries is None or boundaries.best in findings.measured:
         return findings
-    if not set(boundaries.best.inputs.fc) - {name for one in findings.measured for name in one.inputs.fc}:
+    inputs, role = boundaries.best
+    wanted = {*inputs.fc, *([] if role == TRUE_TARGET else [role.tensor])}
+    if wanted <= set(findings.names):
         return findings
     near = boundaries.measured.get(findings.best)
     if near is None or boundaries.compared(boundaries.best, findings.best).is_above_zero:
@@ -175,7 +177,7 @@ def _served(
         fit = held and held.measured.get(best)
         if held and fed and fit:
             mine, its = fit.by["server"], fed[1].by["server"]
-            apart = Bootstrap(held.n_cases).difference(mine, its)
+            apart = Bootstrap(held.n_cases).difference(mine, its, held.n_tried)
             told = f"expect {percent(its, held)} instead of {percent(mine, held)}, {behind(apart)}"
             if not apart.is_above_zero:
                 return True, [f"{declaration.served_by} would feed {served}, which serves as well: {told}"]

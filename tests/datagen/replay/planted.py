@@ -149,7 +149,7 @@ def mixing(n_slots: int) -> Tensor:
 def states(
     how: Plant, heads: Mapping[str, Tensor], weights: Mapping[str, Tensor], ids: Ids, seed: int
 ) -> dict[str, Rows]:
-    """Return every boundary `[T, H]`: each near the one before it, and the target as the draft would have it."""
+    """Return every boundary `[T, H]`: each near the one before it, the target as the draft would have it."""
     rng = np.random.default_rng(seed)
     n_tokens = len(ids)
 
