@@ -57,7 +57,7 @@ class Reach:
         return made
 
     def strata_choose(self, rows: bytes) -> bytes | None:
-        """Return int32 [R, 2] of rows [R, H]: `argmax(lm_head(norm(rows)))`, and 1 where another is as good."""
+        """Return int32 [R, 2] for rows [R, H]: `argmax(lm_head(norm(rows)))`, 1 where another is as good."""
         with torch.inference_mode():
             model, holder = self._strata_model(), self._strata_holder()
             hidden = self._strata_rows(rows, holder)

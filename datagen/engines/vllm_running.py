@@ -54,6 +54,8 @@ ENVIRONMENT = {
     "VLLM_USE_V2_MODEL_RUNNER": "0",
     "VLLM_NO_USAGE_STATS": "1",
 }
+LIKELIEST = 4
+"""Tokens asked of each position, so that those which are equally likely are seen."""
 _TAGS = count()
 
 
@@ -138,7 +140,7 @@ class Running:
                 max_tokens=1,
                 detokenize=False,
                 ignore_eos=True,
-                prompt_logprobs=1 if with_argmax else None,
+                prompt_logprobs=LIKELIEST if with_argmax else None,
                 extra_args={"kv_transfer_params": {TAG: tag, SLOTS: slots}},
             )
             for tag in tags
@@ -368,7 +370,9 @@ def _own_choice(output: Any) -> NDArray[np.int32]:
 
 
 def _likeliest(ranked: Any) -> int:
-    return next(int(token) for token, said in ranked.items() if said.rank == 1)
+    """Return the first of the tokens that are likeliest, as an argmax does; vLLM ranks equals in any order."""
+    best = max(said.logprob for said in ranked.values())
+    return min(int(token) for token, said in ranked.items() if said.logprob == best)
 
 
 def _answer(ids: list[int], room: int, endings: frozenset[int], stops: StopTexts) -> Answer:
