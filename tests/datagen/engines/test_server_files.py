@@ -186,6 +186,8 @@ def test_tells_what_is_wrong_with_a_sample_and_goes_on(
     with pytest.raises(EngineError, match=message) as caught:
         engine.submit([[1, 2, 3], [4, 5]]).result()
     assert [problem.where.partition(":")[0] for problem in caught.value.problems] == ["sample 0"]
+    # A file that the server does not name is left until the engine is closed.
+    assert bool(list(server.shared.iterdir())) == (fault in ("no_path", "outside"))
     (capture,) = engine.submit([[4, 5]]).result()
     assert capture.token_ids.tolist() == [4, 5]
 
@@ -219,6 +221,7 @@ def test_no_more_requests_are_under_way_than_it_is_told(server: StateServer, ope
 
 def test_no_request_may_be_served_from_anothers_prefix(server: StateServer, opened: Opening) -> None:
     opened().submit([[1, 2, 3], [1, 2, 3]]).result()
+    assert list(server.shared.iterdir()) == []
     salts = [request["cache_salt"] for request in server.requests]
     assert len(set(salts)) == len(salts)
     assert {request["request_id"].rpartition("-")[0] for request in server.requests} == set(salts)
