@@ -57,7 +57,8 @@ class Reach:
         return made
 
     def strata_choose(self, rows: bytes) -> bytes | None:
-        """Return int32 [R, 2] for rows [R, H]: `argmax(lm_head(norm(rows)))`, 1 where another is as good."""
+        """Return int32 [R, 2] for rows [R, H]: `argmax(lm_head(norm(rows)))`, 1 where another is as good
+        but for one rounding."""
         with torch.inference_mode():
             model, holder = self._strata_model(), self._strata_holder()
             hidden = self._strata_rows(rows, holder)
@@ -68,8 +69,9 @@ class Reach:
                 logits = model.compute_logits(holder.norm(some.clone()))
                 # With tensor parallel the ranks that do not sample may get none.
                 if logits is not None:
-                    best = logits.topk(2, dim=-1).values
-                    tied = best[:, 0] == best[:, 1]
+                    best = logits.topk(2, dim=-1).values.float()
+                    # The forward norms the sum of its last layer before it is rounded to what is stored.
+                    tied = best[:, 0] - best[:, 1] <= torch.finfo(hidden.dtype).eps * best[:, 0].abs()
                     chosen.append(torch.stack([logits.argmax(-1), tied], dim=1).to(torch.int32).cpu())
         return torch.cat(chosen).numpy().tobytes() if self.rank == 0 else None
 

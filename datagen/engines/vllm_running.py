@@ -307,7 +307,7 @@ class VllmEngine:
         return self._chosen(final)[:, 1].astype(np.bool_)
 
     def _chosen(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
-        """Return [T, 2]: the head's choice of each row, and whether another token is as likely."""
+        """Return [T, 2]: the head's choice of each row, and whether another is as likely but for a rounding."""
         self._check_open()
         dtype, width = NUMPY_DTYPES[self.settings.dtype], self.target.hidden_size
         if final.dtype != dtype or final.ndim != 2 or final.shape[1] != width:
@@ -370,7 +370,7 @@ def _own_choice(output: Any) -> NDArray[np.int32]:
 
 
 def _likeliest(ranked: Any) -> int:
-    """Return the first of the tokens that are likeliest, as an argmax does; vLLM ranks equals in any order."""
+    """Return the first of the likeliest tokens, as an argmax does; vLLM ranks equals in any order."""
     best = max(said.logprob for said in ranked.values())
     return min(int(token) for token, said in ranked.items() if said.logprob == best)
 
