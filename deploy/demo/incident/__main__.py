@@ -1,6 +1,6 @@
 """Tells the incident from the first byte to the verdict; every step is skipped where it is done already.
 
-`--epochs` and `--steps` make it longer or shorter.
+`--steps` makes it longer or shorter.
 """
 
 import argparse
@@ -35,8 +35,7 @@ MEANT = ("layer2", "layer15", "layer27")
 def main(arguments: Sequence[str]) -> None:
     """Tell it."""
     parser = argparse.ArgumentParser(prog="python -m deploy.demo.incident", description=__doc__)
-    parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=None, help="of training, in place of whole epochs")
+    parser.add_argument("--steps", type=int, default=64, help="of training; an epoch has some 130 (64)")
     given = parser.parse_args(list(arguments))
     console = Console(highlight=False, soft_wrap=True)
     states = make_states()
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     ratio = export(console, states, right)
     refuse(console, states, then)
     write_positional(states.dataset, right, then)
-    course = Course(epochs=given.epochs, max_steps=given.steps, train_ratio=ratio)
+    course = Course(steps=given.steps, train_ratio=ratio)
     drafts = train_both({"right": right, "as then": then}, PLACE, course)
     shutil.copy2(right / CARD_FILE, drafts["right"].folder / CARD_FILE)
     checks = {

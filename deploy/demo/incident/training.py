@@ -34,14 +34,13 @@ _STEP = re.compile(r"global_step\D{1,4}(\d+)")
 class Course:
     """How a draft is trained, beside what it is trained on; the same for both."""
 
-    epochs: int = 1
-    max_steps: int | None = None
-    train_ratio: float = 0.9
+    steps: int
+    train_ratio: float
     layer_ids: tuple[int, ...] = (2, 15, 27)
     """What goes into the draft's config, for servers to read."""
 
     def __str__(self) -> str:
-        return f"{self.max_steps}-steps" if self.max_steps else f"{self.epochs}-epochs"
+        return f"{self.steps}-steps"
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def train(data: Path, place: Path, course: Course, environment: Path) -> Trained
             _run(_words(data, partial, course), partial / LOG, environment)
             seconds = round(time.monotonic() - begun, 1)
             (partial / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
-    draft = place / str(course.epochs - 1)
+    draft = place / "0"
     metrics = json.loads((draft / "val_metrics.json").read_text(encoding="utf-8"))
     seconds = json.loads((place / "seconds.json").read_text(encoding="utf-8"))
     return Trained(draft, float(metrics["full_acc_0_epoch"]), float(seconds))
@@ -95,7 +94,8 @@ def _words(data: Path, place: Path, course: Course) -> list[str]:
         "train-data-ratio": course.train_ratio,
         "draft-vocab-size": DRAFT_VOCABULARY,
         "total-seq-len": TOKENS_A_STEP,
-        "epochs": course.epochs,
+        "epochs": 1,
+        "max-steps": course.steps,
         "lr": 1e-3,
         "ttt-steps": STEPS_DEEP,
         "num-workers": 0,
@@ -109,7 +109,7 @@ def _words(data: Path, place: Path, course: Course) -> list[str]:
     }
     words = [piece for name, value in settings.items() for piece in (f"--{name}", str(value))]
     words += ["--target-layer-ids", *map(str, course.layer_ids)]
-    return words + (["--max-steps", str(course.max_steps)] if course.max_steps else [])
+    return words
 
 
 def _run(words: list[str], log: Path, environment: Path) -> None:
