@@ -115,7 +115,7 @@ def search(runner: Runner, cases: Cases, question: Question, watch: Watch) -> Fi
     beside = [near for one in leaders[:3] for near in variants(one, runner.changes)]
     others = dict.fromkeys([*declared, *leaders, *beside])
     watch.stage("narrowing", len(others) * counts[1])
-    narrowed = measure(runner, cases, counts[1], tuple(others), roles, watch, question.steps)
+    narrowed = measure(runner, cases, counts[1], tuple(others), roles, watch)
     leaders = ranked(narrowed)[: KEPT[1]]
     base = declared[0] if declared else leaders[0]
     last = dict.fromkeys([*declared, *leaders, *variants(leaders[0], runner.changes), *floors(base)])
@@ -175,7 +175,7 @@ def _counts(cases: Cases, min_pairs: int) -> tuple[int, int]:
     while count < len(cases) and (pairs < min_pairs or count < 2):
         pairs += int(cases[count].mask[1:].sum())
         count += 1
-    return count, min(len(cases), 3 * count)
+    return count, min(len(cases), 2 * count)
 
 
 def _roles(measured: Measured, inputs: Inputs, declared: TargetRole) -> tuple[TargetRole, ...]:
