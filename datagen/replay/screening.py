@@ -1,7 +1,7 @@
 """Many candidates, few of them good: all are tried on a few conversations, and the best on all of them.
 
 Inputs are ranked by the best that they score against any target, since a draft may have been trained on a
-wrong one. What was declared stays in to the end, whatever it scores.
+wrong one. What was declared stays in to the end, whatever it scores, and so do its variants.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,9 +24,11 @@ from datagen.replay.score import Bootstrap, Interval
 from schemas.wiring import TargetRole
 
 MIN_PAIRS = 500
-"""Counted pairs of the first round: right against swapped is 0.357 against 0.333, so few would mislead."""
-KEPT = (16, 6)
-"""How many inputs go on to the second and to the last round, beside those that were declared."""
+"""Counted pairs of a round: right against swapped is 0.357 against 0.333, so few would mislead."""
+ROUNDS = ((0.3, 48), (1.0, 16), (2.0, 6))
+"""Of each round before the last: its share of those pairs, and how many inputs go on beside the declared."""
+VARIED = 3
+"""Leaders that are tried otherwise too: a token early or late, a norm lost."""
 KEPT_TARGETS = 3
 
 
@@ -106,21 +108,21 @@ def search(runner: Runner, cases: Cases, question: Question, watch: Watch) -> Fi
         roles = tuple(dict.fromkeys([role, TRUE_TARGET]))
         return _last(runner, cases, question, [*declared, *floors(declared[0])], roles, watch)
     choices = ordered_choices(cases.names, runner.n_slots)
-    otherwise = [near for one in declared for near in variants(one, runner.changes)]
-    every = tuple(dict.fromkeys([*declared, *otherwise, *choices.inputs]))
-    counts, roles = _counts(cases, question.min_pairs), _targets(cases)
-    watch.stage("screening", len(every) * counts[0])
-    screened = measure(runner, cases, counts[0], every, roles, watch)
-    leaders = ranked(screened)[: KEPT[0]]
-    beside = [near for one in leaders[:3] for near in variants(one, runner.changes)]
-    others = dict.fromkeys([*declared, *leaders, *beside])
-    watch.stage("narrowing", len(others) * counts[1])
-    narrowed = measure(runner, cases, counts[1], tuple(others), roles, watch)
-    leaders = ranked(narrowed)[: KEPT[1]]
+    kept_in = [*declared, *(near for one in declared for near in variants(one, runner.changes))]
+    every = tuple(dict.fromkeys([*kept_in, *choices.inputs]))
+    roles, tried, pool = _targets(cases), set(every), every
+    for share, kept in ROUNDS:
+        count = _count(cases, question.min_pairs * share)
+        watch.stage(f"screening {len(pool)} wirings on {count} conversations", len(pool) * count)
+        measured = measure(runner, cases, count, pool, roles, watch)
+        leaders = ranked(measured)[:kept]
+        beside = [near for one in leaders[:VARIED] for near in variants(one, runner.changes)]
+        pool = tuple(dict.fromkeys([*kept_in, *leaders, *beside]))
+        tried |= set(pool)
     base = declared[0] if declared else leaders[0]
-    last = dict.fromkeys([*declared, *leaders, *variants(leaders[0], runner.changes), *floors(base)])
-    found = _last(runner, cases, question, last, _roles(narrowed, leaders[0], role), watch)
-    return replace(found, n_tried=len({*every, *others, *last}), left_out=choices.left_out)
+    last = dict.fromkeys([*kept_in, *leaders, *variants(leaders[0], runner.changes), *floors(base)])
+    found = _last(runner, cases, question, last, _roles(measured, leaders[0], role), watch)
+    return replace(found, n_tried=len(tried | set(last)), left_out=choices.left_out)
 
 
 def search_boundaries(
@@ -134,7 +136,7 @@ def search_boundaries(
     every = tuple(dict.fromkeys([around, *question.declared, *beside]))
 
     def tried(inputs: Sequence[Inputs], against: tuple[TargetRole, ...]) -> Measured:
-        return measure(runner, cases, len(cases), inputs, against, watch, question.steps)
+        return measure(runner, cases, len(cases), inputs, against, watch)
 
     watch.stage("every boundary", len(every) * len(cases))
     measured = tried(every, roles)
@@ -169,13 +171,13 @@ def _targets(cases: Cases) -> tuple[TargetRole, ...]:
     return tuple(dict.fromkeys([TRUE_TARGET, *targets(cases.names)]))
 
 
-def _counts(cases: Cases, min_pairs: int) -> tuple[int, int]:
-    """Return the cases of the first two rounds: as many as hold `min_pairs`, at least two; then some more."""
+def _count(cases: Cases, wanted: float) -> int:
+    """Return the first cases that hold so many counted pairs, all where they hold fewer."""
     pairs, count = 0, 0
-    while count < len(cases) and (pairs < min_pairs or count < 2):
+    while count < len(cases) and pairs < wanted:
         pairs += int(cases[count].mask[1:].sum())
         count += 1
-    return count, min(len(cases), 2 * count)
+    return count
 
 
 def _roles(measured: Measured, inputs: Inputs, declared: TargetRole) -> tuple[TargetRole, ...]:
@@ -195,7 +197,7 @@ def _last(
 ) -> Findings:
     # With one conversation there is no other.
     some = [one for one in inputs if one.source != "another sample" or len(cases) > 1]
-    watch.stage("refining", len(some) * len(cases))
+    watch.stage(f"refining {len(some)} wirings on {len(cases)} conversations", len(some) * len(cases))
     measured = measure(runner, cases, len(cases), some, roles, watch, question.steps, loss_of=roles[0])
     return Findings(measured, _best(measured, question.declared), len(cases), len(some), cases.names)
 

@@ -64,7 +64,7 @@ def ask(tmp_path: Path) -> Asking:
                 str(made.target),
                 said or Said(),
                 steps=2,
-                min_pairs=120,
+                min_pairs=240,
                 try_all=try_all,
             ),
             watch,
