@@ -14,12 +14,13 @@ from rich.table import Table
 
 from datagen.checking import Asked as AskedCheck
 from datagen.checking import Report, check
+from datagen.commands.check import SLOT
 from datagen.commands.export import run as run_export
 from datagen.errors import ExportError
 from datagen.export import Asked, plan_export
 from deploy.demo.incident.picture import Bar, draw
 from deploy.demo.incident.positional import SAVED, write_positional
-from deploy.demo.incident.replayed import SERVER, Replayed, replay_draft
+from deploy.demo.incident.replayed import SERVER, Extent, Replayed, replay_draft
 from deploy.demo.incident.states import States, make_states
 from deploy.demo.incident.training import Course, Trained, train_both
 from deploy.demo.registry import DATA, DemoError
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str]) -> None:
     """Tell it."""
     parser = argparse.ArgumentParser(prog="python -m deploy.demo.incident", description=__doc__)
     parser.add_argument("--steps", type=int, default=64, help="of training; an epoch has some 130 (64)")
+    parser.add_argument("--samples", type=int, default=40, help="conversations to replay (40)")
+    parser.add_argument("--declared", action="store_true", help="replay the declared wirings alone: quicker")
     given = parser.parse_args(list(arguments))
     console = Console(highlight=False, soft_wrap=True)
     states = make_states()
@@ -50,14 +53,12 @@ def main(arguments: Sequence[str]) -> None:
         "right": check_draft(states, drafts["right"], None),
         "as then": check_draft(states, drafts["as then"], AS_THEN),
     }
+    extent = Extent(given.samples, try_all=not given.declared)
     replays = {
-        name: replay_draft(
-            states.held_out,
-            draft.folder,
-            AS_THEN if name == "as then" else None,
-            PLACE / f"replay-{name[:5]}.svg",
+        name: replay_draft(states.held_out, draft.folder, wiring, PLACE / f"replay-{file}.svg", extent)
+        for (name, draft), wiring, file in zip(
+            drafts.items(), (None, AS_THEN), (right.name, then.name), strict=True
         )
-        for name, draft in drafts.items()
     }
     tell(console, drafts, checks, replays)
 
@@ -108,7 +109,7 @@ def tell(
         table.add_column(title, justify="left" if title in ("draft", "check") else "right")
     bars: list[Bar] = []
     for name, draft in drafts.items():
-        replayed, errors = replays[name], checks[name].errors
+        replayed, errors = replays[name], [one for one in checks[name].errors if one.kind != SLOT]
         cells = [
             draft.reported,
             *(part.value for part in (replayed.as_trained, replayed.truly, replayed.served)),
@@ -126,7 +127,7 @@ def tell(
     for name, replayed in replays.items():
         console.print()
         console.print(f"{name}: " + " ".join(replayed.verdict), markup=False)
-    for problem in checks["as then"].errors:
+    for problem in (one for one in checks["as then"].errors if one.kind != SLOT):
         console.print(f"  check: {problem.where}: {problem.message}", markup=False)
     PICTURE.write_text(draw(bars), encoding="utf-8")
     console.print(f"\npicture  {PICTURE}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datagen.progress import Passes
-from datagen.replay.candidates import TRUE_TARGET, Candidate, Inputs
+from datagen.replay.candidates import TRUE_TARGET, Candidate
 from datagen.replay.declaring import Said
 from datagen.replay.picture import write_picture
 from datagen.replay.replaying import Answer, Replay, replay
@@ -29,11 +29,26 @@ class Replayed:
     is_well: bool
 
 
-def replay_draft(held_out: str, draft: Path, wiring: Path | None, picture: Path) -> Replayed:
-    """Replay a draft under every plausible wiring; `wiring` says what it took, where no card does."""
-    said = Said(trainer_wiring=wiring, server=SERVER)
+@dataclass(frozen=True)
+class Extent:
+    """How much is replayed: conversations, and whether under every plausible wiring or the declared alone."""
+
+    n_samples: int
+    try_all: bool
+
+
+def replay_draft(held_out: str, draft: Path, wiring: Path | None, picture: Path, extent: Extent) -> Replayed:
+    """Replay a draft as trained and as served; `wiring` says what it took, unless a card does."""
+    asked = Replay(
+        dataset=held_out,
+        draft=draft,
+        target=str(MODEL),
+        said=Said(trainer_wiring=wiring, server=SERVER),
+        n_samples=extent.n_samples,
+        try_all=extent.try_all,
+    )
     with Passes(sys.stderr) as watch:
-        answer = replay(Replay(dataset=held_out, draft=draft, target=str(MODEL), said=said), watch)
+        answer = replay(asked, watch)
     write_picture(picture, answer)
     trained, served = answer.declaration.trained, answer.declaration.served
     if trained is None or served is None:
@@ -41,7 +56,7 @@ def replay_draft(held_out: str, draft: Path, wiring: Path | None, picture: Path)
     return Replayed(
         as_trained=_accuracy(answer, trained),
         truly=_accuracy(answer, Candidate(trained.inputs, TRUE_TARGET)),
-        served=_accuracy(answer, Candidate(Inputs(served.fc), TRUE_TARGET)),
+        served=_accuracy(answer, Candidate(served, TRUE_TARGET)),
         verdict=answer.verdict.sentences,
         is_well=answer.verdict.is_well,
     )
