@@ -307,7 +307,7 @@ class VllmEngine:
         return self._chosen(final)[:, 1].astype(np.bool_)
 
     def _chosen(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
-        """Return [T, 2]: the head's choice of each row, and whether another is as likely but for a rounding."""
+        """Return [T, 2]: the head's choice of each row, and whether another is as good but for a rounding."""
         self._check_open()
         dtype, width = NUMPY_DTYPES[self.settings.dtype], self.target.hidden_size
         if final.dtype != dtype or final.ndim != 2 or final.shape[1] != width:
