@@ -17,6 +17,7 @@ from datagen.replay.identify_norms import NormLine, norm_line
 from datagen.replay.identify_problems import slot_problems
 from datagen.replay.identify_rows import (
     ALIKE,
+    ALIKE_ROUTED,
     CLEARLY,
     PROBES,
     Assignment,
@@ -164,9 +165,8 @@ class OpenSlot:
         self._name_in_place(states, n_known)
         if self.name is not None:
             place_in_own(self.found, rows, states, self.name, self.tolerance)
-            self.scattered += place_elsewhere(self.found, rows, states[self.name], self.name, self.tolerance)
-        elif self.is_open:
-            self._place_by_hits(states, None)
+            self._place_elsewhere(states, self.name, None)
+        self._place_by_hits(states, None)
         self._know_rival(states, None)
         if self.name is not None:
             held = np.arange(min(len(rows), n_known))
@@ -190,19 +190,20 @@ class OpenSlot:
     def hold_against_other(self, label: str, states: States) -> None:
         """Look for the rows that are still open among another sample's states."""
         if self.name is not None:
-            rows = self.piece.rows
-            self.scattered += place_elsewhere(
-                self.found, rows, states[self.name], self.name, self.tolerance, label
-            )
-        else:
-            self._place_by_hits(states, label)
+            self._place_elsewhere(states, self.name, label)
+        self._place_by_hits(states, label)
         self._know_rival(states, label)
 
     def _place_by_hits(self, states: States, label: str | None) -> None:
-        rows = self.piece.rows
+        """Look for the open rows at every place of every tensor that some of them hit."""
         probes = spread(self.found.open, PROBES)
-        for name in hits(rows[probes], states, self.tolerance):
-            self.scattered += place_elsewhere(self.found, rows, states[name], name, self.tolerance, label)
+        if len(probes):
+            for name in hits(self.piece.rows[probes], states, self.tolerance):
+                self._place_elsewhere(states, name, label)
+
+    def _place_elsewhere(self, states: States, name: str, label: str | None) -> None:
+        rows = self.piece.rows
+        self.scattered += place_elsewhere(self.found, rows, states[name], name, self.tolerance, label)
 
     def _know_rival(self, states: States, label: str | None) -> None:
         """Hold rows that were found in these states against every other tensor of theirs."""
@@ -220,7 +221,7 @@ class OpenSlot:
 
     def answer(self, n_layers: int, *, routes: bool) -> SlotAnswer:
         """Return what was found, and everything that is wrong with it."""
-        self._settle()
+        self._settle(ALIKE_ROUTED if routes else ALIKE)
         found = self._found(n_layers)
         runs = self.found.runs()
         return SlotAnswer(
@@ -265,8 +266,11 @@ class OpenSlot:
             layout=self.sample.layout,
         )
 
-    def _settle(self) -> None:
-        """Give the slot the name of most of its rows; what is another tensor's in place is so called."""
+    def _settle(self, alike: float) -> None:
+        """Give the slot the name of most of its rows; what is another tensor's in place is so called.
+
+        Rows that nothing explains are its own all the same up to the error `alike`.
+        """
         found = self.found
         for few in self.scattered:
             still = np.isin(few.rows, found.open)
@@ -293,7 +297,7 @@ class OpenSlot:
                 found.kinds[whole] = "right"
         if self.standing is not None:
             rest = found.open
-            near = rest[self.standing[rest] <= ALIKE]
+            near = rest[self.standing[rest] <= alike]
             found.put(near, "off", self.standing[near], name=self.name)
 
     def _found(self, n_layers: int) -> Found | None:

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from datagen.engines.settings import EngineSettings
 from datagen.replay.identify import chosen_files, dtype_of_files, identify
 from datagen.replay.identify_answer import Identified
 from datagen.replay.identify_sources import ModelSource
 from schemas.boundary import all_names
 from schemas.problem import Problem
+from tests.datagen.engines import tiny_models
 from tests.datagen.engines.tiny_models import VOCAB
 from tests.datagen.replay.foreign_builders import WRITERS, States, Write, bare, listed, stacked
 
@@ -295,3 +297,18 @@ def test_of_a_folder_some_files_are_taken_and_that_is_said(tmp_path: Path, in_fl
     assert [file.stem for file in files] == ["hs_0", "hs_4", "hs_7", "hs_11"]
     assert [problem.severity for problem in problems] == ["note"]
     assert chosen_files([tmp_path / "absent", tmp_path], 99)[0][0] == tmp_path / "absent"
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_moe"])
+def test_other_families_across_dtypes(family: str, tmp_path: Path) -> None:
+    """A norm of `1 + w`, a scaled embedding; experts, whose choice is a matter of rounding."""
+    folder = str(tiny_models.save(family, tmp_path / "model"))
+    made, held = (
+        ModelSource.of(EngineSettings(model=folder, dtype=dtype, device="cpu"))
+        for dtype in ("bfloat16", "float32")
+    )
+    names = all_names(made.target.n_layers)
+    found = identify(write(tmp_path, made, names), held)
+    assert names_of(found) == list(names) * 3
+    assert not found.errors
+    assert held.routes == (family == "qwen3_moe")
