@@ -10,6 +10,7 @@ from rich.console import Console
 from datagen.progress import (
     BarReporter,
     LogReporter,
+    Passes,
     Rate,
     Standing,
     open_reporter,
@@ -70,3 +71,40 @@ def test_a_terminal_gets_a_bar_with_everything_on_it(width: int) -> None:
         "unit 3: a worker died",
     ):
         assert piece in shown
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_passes_are_a_bar_a_stage_on_a_terminal() -> None:
+    stream = Terminal()
+    with Passes(stream) as passes:
+        for words in ("screening", "refining"):
+            passes.stage(words, 2)
+            passes.passed()
+            passes.passed()
+    shown = stream.getvalue()
+    assert "screening" in shown
+    assert "refining" in shown
+    assert "100%" in shown
+
+
+def test_passes_elsewhere_are_a_json_line_a_stage_and_now_and_then_one_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = iter([0.0, 0.0, 3.0, 11.0, 11.0])
+    monkeypatch.setattr("datagen.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    stream = io.StringIO()
+    with Passes(stream) as passes:
+        passes.stage("screening", 5)
+        passes.passed()
+        passes.passed()
+    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["stage"], line["done"], line["total"]) for line in told] == [
+        ("screening", 0, 5),
+        ("screening", 2, 5),
+    ]
