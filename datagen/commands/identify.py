@@ -194,9 +194,17 @@ def _words(found: Identified) -> Iterator[str]:
         yield "no fault is to be seen, and nothing is known of which tensors they are"
     else:
         yield "every slot is one tensor of its own tokens"
-    yield from (f"  {problem}" for problem in errors)
-    yield from _notes([*found.problems, *(problem for slot in found.slots for problem in slot.problems)])
+    yield from (f"  {told}" for told in _once(errors))
+    problems = [*found.problems, *(problem for slot in found.slots for problem in slot.problems)]
+    yield from (
+        f"  note: {told}" for told in _once([problem for problem in problems if problem.severity == "note"])
+    )
 
 
-def _notes(problems: Sequence[Problem]) -> Iterator[str]:
-    yield from (f"  note: {problem}" for problem in problems if problem.severity == "note")
+def _once(problems: Sequence[Problem]) -> Iterator[str]:
+    """Yield each problem in words; what is said of the same slot of many files is said once."""
+    same: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        same.setdefault((problem.where.rpartition(": ")[2], problem.message), []).append(problem)
+    for first, *others in same.values():
+        yield f"{first}" + (f" (and so in {len(others):,} more files)" if others else "")

@@ -232,6 +232,19 @@ def test_the_command_in_words_and_as_json(
     assert data["slots"][3]["problems"][0]["kind"] == "nothing"
 
 
+def test_what_is_wrong_in_many_files_is_said_once(
+    tmp_path: Path, tiny_target: Path, in_bfloat16: ModelSource, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, ids in enumerate(IDS):
+        stacked(tmp_path / f"hs_{number}", ids, states_of(in_bfloat16, ids), ("layer1", "layer2"))
+    assert guarded(identify_command.command, [str(tmp_path), "--target", str(tiny_target)]) == 0
+    (note,) = [line for line in capsys.readouterr().out.splitlines() if "note:" in line]
+    told = (
+        "hidden_states[1]: speculators takes this slot for final, and it is layer2 (and so in 2 more files)"
+    )
+    assert note.endswith(told)
+
+
 def test_the_command_without_a_target(
     tmp_path: Path, in_bfloat16: ModelSource, capsys: pytest.CaptureFixture[str]
 ) -> None:
