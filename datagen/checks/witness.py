@@ -25,12 +25,18 @@ Reference = Literal["auto", "hf", "engine", "none"]
 Tensors = Mapping[str, NDArray[np.generic]]
 
 LIMITS: dict[DType, tuple[float, float]] = {
-    "bfloat16": (0.01, 0.05),
+    "bfloat16": (0.05, 0.15),
     "float16": (0.003, 0.02),
     "float32": (1e-4, 1e-3),
 }
-"""Median and 99th percentile of a tensor's errors by token at most; twice what two engines were seen to
-differ by, and half of the nearest layer that was seen next to another (2%)."""
+"""Median and 99th percentile of a tensor's errors by token at most.
+
+In bfloat16 two right engines depart from each other by what each departs from float32: `final` of SmolLM2 on
+chat prompts by 3.4% and 7.9%, vLLM's from float32 by 2.1%, transformers' own by 2.7%; its nearest other
+boundary is 19% away.
+"""
+MAX_NEARNESS = 0.5
+"""Of the distance to the nearest other boundary, the median error at most, whatever the limits allow."""
 MAX_OUTLIERS = 0.25
 """With experts the 99th percentile is not held to its limit; the tokens beyond it are counted, up to this."""
 RIVAL_TOKENS = 4
@@ -116,15 +122,16 @@ def agreement_problems(
     problems = []
     for tensor in found:
         most, most_p99 = LIMITS[schema.tensor(tensor.name).dtype]
-        other = tensor.distance is not None and tensor.distance < tensor.median
         beyond = tensor.outliers > MAX_OUTLIERS * n_tokens if experts else tensor.p99 > most_p99
-        if tensor.median <= most and not other and not beyond:
+        if tensor.distance is not None:
+            most = min(most, MAX_NEARNESS * tensor.distance)
+        if tensor.median <= most and not beyond:
             continue
         message = (
             f"expected a median error of at most {most:.2%} and a 99th percentile of at most {most_p99:.2%} "
             f"by token, got {tensor.median:.2%} and {tensor.p99:.2%}"
         )
-        if other and tensor.distance is not None and tensor.distance <= ALIKE:
+        if tensor.distance is not None and tensor.distance < min(tensor.median, ALIKE):
             message += f": it looks like `{tensor.nearest}` ({tensor.distance:.2%})"
         problems.append(Problem(where=tensor.name, kind="calibration", message=message))
     return problems
