@@ -1,4 +1,4 @@
-"""What an audit's agreement with its witness is held to: the dtype's limits, and the nearest other boundary."""
+"""What an audit is held to beside its witness: the dtype's limits, and the nearest other boundary."""
 
 import pytest
 
