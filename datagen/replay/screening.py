@@ -66,6 +66,8 @@ class Findings:
     names: tuple[str, ...] = ()
     """The tensors that could be chosen."""
     left_out: str | None = None
+    only_declared: bool = False
+    """Whether nothing but what is declared was tried, so that the best of it need not be what was trained."""
 
     @property
     def scores(self) -> Scores:
@@ -106,7 +108,8 @@ def search(runner: Runner, cases: Cases, question: Question, watch: Watch) -> Fi
     declared = tuple(one for one in question.declared if set(one.fc) <= set(cases.names))
     if not question.try_all:
         roles = tuple(dict.fromkeys([role, TRUE_TARGET]))
-        return _last(runner, cases, question, [*declared, *floors(declared[0])], roles, watch)
+        alone = _last(runner, cases, question, [*declared, *floors(declared[0])], roles, watch)
+        return replace(alone, only_declared=True)
     choices = ordered_choices(cases.names, runner.n_slots)
     kept_in = [*declared, *(near for one in declared for near in variants(one, runner.changes))]
     every = tuple(dict.fromkeys([*kept_in, *choices.inputs]))

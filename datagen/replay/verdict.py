@@ -117,6 +117,11 @@ def _trained_with(findings: Findings) -> str:
     wrong = ""
     if findings.best.target != TRUE_TARGET:
         wrong = f", and of what the true target says {percent(scores.by['server'], findings)}"
+    if findings.only_declared:
+        return (
+            f"of what is declared, which alone was tried, {words(findings.best)} scores best: {learned} of "
+            f"the tokens that the draft knows{wrong}; try all wirings to learn what it was trained with"
+        )
     told = f"these weights were trained with {words(findings.best)}"
     return f"{told}: they score {learned} of the tokens they know{wrong}"
 
@@ -147,6 +152,8 @@ def _declared(
 ) -> tuple[bool | None, list[str]]:
     trained = declaration.trained
     if trained is None:
+        return None, []
+    if trained == deciding.best and deciding.only_declared:
         return None, []
     if trained == deciding.best:
         return True, [f"that is what {declaration.trained_by} says"]
