@@ -24,7 +24,10 @@ BREACHES: dict[str, tuple[str, str]] = {
     "the service needs no model stack": ("service/planted.py", "transformers"),
     "a trainer's client needs no server and no storage": ("service/client/rows.py", "datagen.store.keys"),
     "settings are read without a model stack": ("datagen/config.py", "transformers"),
-    "torch only in the engines, in replay, in other libraries' file formats and in the client's stream": ("datagen/units.py", "torch"),
+    "torch only in the engines, in replay, in other libraries' file formats and in the client's stream": (
+        "datagen/units.py",
+        "torch",
+    ),
     "ray only in the fleet and its worker": ("datagen/driver.py", "ray"),
     "what a request is answered with knows no server": ("service/catalog.py", "uvicorn"),
     "fastapi only in the app and its routes": ("service/catalog.py", "fastapi"),

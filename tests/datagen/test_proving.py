@@ -86,9 +86,7 @@ def test_boundaries_that_are_always_swapped_are_told_by_transformers_alone(
     assert itself.witness == "hf itself, in a second pass"
 
 
-def test_post_norm_for_pre_norm_is_told_by_transformers(
-    tmp_path: Path, folders: dict[str, Path]
-) -> None:
+def test_post_norm_for_pre_norm_is_told_by_transformers(tmp_path: Path, folders: dict[str, Path]) -> None:
     settings = settings_of(folders["llama"], "bfloat16")
     right = opened(settings)
     found = proven(tmp_path, settings, FaultyEngine(right, every(post_norm(right))))
