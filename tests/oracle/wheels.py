@@ -1,6 +1,6 @@
 """The released wheels that the oracle reads: which versions, and their Python files in a git-ignored cache.
 
-Only the `.py` files are kept of each wheel, and nothing of them is ever committed.
+Only the `.py` files and the metadata are kept of each wheel, and nothing of them is ever committed.
 `python -m tests.oracle.wheels [SYSTEM ...]` downloads what is missing with pip.
 """
 
@@ -35,6 +35,8 @@ _PLATFORMS = (
     "manylinux_2_34_x86_64",
     "manylinux_2_35_x86_64",
 )
+_METADATA = ".dist-info/METADATA"
+"""Some packages ask for their own version while they are imported."""
 
 
 def source(system: str, version: str) -> Path:
@@ -80,8 +82,8 @@ def download(system: str, version: str) -> None:
         subprocess.run([*pip, *which, *patience, "--dest", name, wanted], check=True)
         (wheel,) = partial.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
-            modules = [member for member in archive.namelist() if member.endswith(".py")]
-            archive.extractall(partial / "modules", modules)
+            kept = [member for member in archive.namelist() if member.endswith((".py", _METADATA))]
+            archive.extractall(partial / "modules", kept)
         (partial / "modules").rename(CACHE / f"{system}-{version}")
 
 
