@@ -69,7 +69,7 @@ def join_cluster(settings: RaySettings) -> bool:
 
 def living_nodes() -> list[Node]:
     """Return the nodes that live, and what they have in all."""
-    told: list[dict[str, Any]] = ray.nodes()
+    told: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call, unused-ignore]
     nodes = []
     for one in told:
         if one["Alive"]:
@@ -101,7 +101,7 @@ def _wait_for(place: Place, number: int, count: int, n_nodes: int) -> None:
     try:
         ray.get(place.reserved.ready(), timeout=PLACING_SECONDS)
     except GetTimeoutError as error:
-        free: dict[str, float] = ray.available_resources()
+        free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call, unused-ignore]
         message = (
             f"expected {count} places for workers within {PLACING_SECONDS:.0f} s, got {number}: "
             f"{free.get('GPU', 0.0):g} GPUs and {free.get('CPU', 0.0):g} CPUs are free"

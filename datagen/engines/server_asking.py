@@ -70,7 +70,8 @@ class Asking:
         if len(stored.states) != len(sample):
             message = f"expected {len(sample)} rows of states, got {len(stored.states)}"
             raise _refusal(message, "start the server with --no-enable-prefix-caching")
-        (choice,) = answer.get("choices") or ({},)
+        choices: list[dict[str, Any]] = answer.get("choices") or [{}]
+        (choice,) = choices
         ran = choice.get("prompt_token_ids")
         if ran is not None and ran != sample.tolist():
             raise _refusal(f"expected an answer to {len(sample)} ids, got one to {len(ran)} others")

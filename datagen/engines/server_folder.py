@@ -57,10 +57,11 @@ class SharedFolder:
 
     def place_of(self, path: str) -> Path:
         """Return where the server's `path` lies here; raises `EngineError` for one outside of the folder."""
-        told = PurePosixPath(path)
+        told: PurePosixPath = PurePosixPath(path)
         root = PurePosixPath(self._here) if self._at_server is None else self._at_server
         if self._at_server is not None:
-            told = self._here / (told.relative_to(root) if told.is_relative_to(root) else PurePosixPath(".."))
+            inside = told.relative_to(root) if told.is_relative_to(root) else PurePosixPath("..")
+            told = PurePosixPath(self._here / inside)
         # Links are followed before it is looked where the file lies; it may not be one itself.
         file = Path(told).parent.resolve() / told.name
         if file.is_relative_to(self._here) and file.suffix == ".safetensors" and not file.is_symlink():

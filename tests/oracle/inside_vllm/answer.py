@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
-from vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector import (  # type: ignore[import-not-found]
+from vllm import LLM, SamplingParams
+from vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector import (
     load_hidden_states,
 )
-from vllm.model_executor.models.llama_eagle3 import Eagle3LlamaForCausalLM  # type: ignore[import-not-found]
+from vllm.model_executor.models.llama_eagle3 import Eagle3LlamaForCausalLM
 
 ONE_TOKEN = SamplingParams(temperature=0, max_tokens=1)
 

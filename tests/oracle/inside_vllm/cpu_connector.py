@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from vllm.distributed.kv_transfer.kv_connector.v1 import (  # type: ignore[import-not-found]
+from vllm.distributed.kv_transfer.kv_connector.v1 import (
     example_hidden_states_connector as theirs,
 )
 
