@@ -126,7 +126,7 @@ def tell(
     console.print(table)
     for name, replayed in replays.items():
         console.print()
-        console.print(f"{name}: " + " ".join(replayed.verdict), markup=False)
+        console.print(f"{name}: " + "; ".join(replayed.verdict), markup=False)
     for problem in (one for one in checks["as then"].errors if one.kind != SLOT):
         console.print(f"  check: {problem.where}: {problem.message}", markup=False)
     PICTURE.write_text(draw(bars), encoding="utf-8")
