@@ -26,14 +26,20 @@ def test_help_is_the_default_and_lists_every_target() -> None:
     assert [line.split()[1] for line in said.splitlines()] == targets
 
 
-@pytest.mark.parametrize(("lint", "tests", "status"), [(0, 0, 0), (0, 2, 2), (2, 0, 2), (2, 2, 2)], ids=str)
-def test_the_check_command(tmp_path: Path, lint: int, tests: int, status: int) -> None:
-    """`.ci/run` runs both, prints pytest's closing line last, and its status is theirs."""
+@pytest.mark.parametrize(
+    ("lint", "oracle", "tests", "status"),
+    [(0, 0, 0, 0), (0, 0, 2, 2), (2, 0, 0, 2), (0, 2, 0, 2), (2, 2, 2, 2)],
+    ids=str,
+)
+def test_the_check_command(tmp_path: Path, lint: int, oracle: int, tests: int, status: int) -> None:
+    """`.ci/run` runs all three, prints pytest's closing line last, and its status is theirs."""
     closing = f"{'1 failed, ' if tests else ''}3 passed in 0.12s"
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     (tmp_path / "Makefile").write_text(
-        f"lint:\n\t@exit {lint}\ntest:\n\t@echo '===== {closing} ====='; exit {tests}\n", encoding="utf-8"
+        f"lint:\n\t@exit {lint}\noracle-trainers:\n\t@exit {oracle}\n"
+        f"test:\n\t@echo '===== {closing} ====='; exit {tests}\n",
+        encoding="utf-8",
     )
     ran = subprocess.run(
         [tmp_path / ".ci" / "run"], stdout=subprocess.PIPE, text=True, check=False, env=OUTSIDE_MAKE
