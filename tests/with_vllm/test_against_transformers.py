@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from transformers import AutoTokenizer
 
+from datagen.checks.witness import MAX_OUTLIERS
 from datagen.engines.base import Capture
 from datagen.engines.opening import boundary_problems
 from deploy.demo.model import MODEL
@@ -147,8 +148,12 @@ def test_in_bfloat16_it_rounds_as_far_as_transformers_does(
         if one.name in ("embed", "layer1", "layer15", "final"):
             figures.append(f"{model} bfloat16 {one.name}: {_shown(one.errors, theirs, other.errors)}")
         assert np.median(one.errors) <= 1.2 * np.median(theirs) + 1e-6, one.name
-        few = 0.01 if model not in ROUTED else 0.1
-        assert (one.errors > OUTLIER).mean() <= 1.5 * (theirs > OUTLIER).mean() + few, one.name
+        # A token that rounding sends to another expert is another token from there on: counted and shown.
+        few = 0.01 if model not in ROUTED else MAX_OUTLIERS
+        beyond = (one.errors > OUTLIER).mean()
+        if model in ROUTED:
+            figures.append(f"{model} bfloat16 {one.name}: {beyond:.1%} of the rows beyond {OUTLIER:.0%}")
+        assert beyond <= 1.5 * (theirs > OUTLIER).mean() + few, one.name
         assert one.rival_median >= FAR, one.name
         assert one.rival_median >= 8 * np.median(one.errors), one.name
     own = np.concatenate([capture.argmax for capture in captures if capture.argmax is not None])
