@@ -123,7 +123,21 @@ def _trained_with(findings: Findings) -> str:
             f"the tokens that the draft knows{wrong}; try all wirings to learn what it was trained with"
         )
     told = f"these weights were trained with {words(findings.best)}"
-    return f"{told}: they score {learned} of the tokens they know{wrong}"
+    return f"{told}: they score {learned} of the tokens they know{wrong}{_unsure(findings.best)}"
+
+
+def _unsure(best: Candidate) -> str:
+    """Return what keeps a target that was found from being proven; nothing of the true one.
+
+    On drafts of SmolLM2 trained on the true target for 64 steps, a middle layer's tokens were guessed better
+    than the target's own (16% and 13%): they are easier, and each candidate is scored on its own.
+    """
+    if best.target == TRUE_TARGET:
+        return ""
+    return (
+        "; the input is what decides here: a middle layer's tokens may be easier to guess than the true "
+        "target's, so that it was the target in training is likely only where a trainer's files say so too"
+    )
 
 
 def _too_close(findings: Findings, close: tuple[Candidate, ...]) -> list[str]:
