@@ -12,9 +12,13 @@ from datagen.replay.score import LEVEL, Bootstrap, Interval, Tally
 from datagen.replay.screening import Findings
 from schemas.boundary import place_of
 from schemas.problem import Problem
+from schemas.wiring import TargetRole
 
 SHOWN = 4
 """Candidates named in a sentence."""
+MUCH_BETTER = 2.0
+"""Times the accuracy on another target from which on it is taken for the trained one. Drafts of SmolLM2 that
+were trained on the true target guessed a middle layer's easier tokens 1.2 to 1.4 times as often."""
 FEW = 8
 """Conversations below which an interval over them is itself uncertain."""
 
@@ -45,6 +49,15 @@ def judge(
 ) -> Verdict:
     """Return the verdict on what was found on stored tensors and, where it is there, on the audit set."""
     said: list[str] = []
+    trained = declaration.trained
+    easiest = findings
+    findings = of_one_target(findings, trained.target if trained else TRUE_TARGET)
+    is_easier = findings.best.target != easiest.best.target
+    if boundaries is not None:
+        is_there = trained is not None and any(one.target == trained.target for one in boundaries.measured)
+        boundaries = of_one_target(
+            boundaries, trained.target if trained and is_there else findings.best.target
+        )
     deciding = _deciding(findings, boundaries)
     best = deciding.best
     close = deciding.rivals()
@@ -54,7 +67,11 @@ def judge(
         return Verdict(best, close, False, None, tuple(said))
     said.append(_trained_with(deciding))
     said += _too_close(deciding, close)
+    if is_easier:
+        said.append(_easier(easiest))
     declared, words = _declared(declaration, deciding, findings, boundaries)
+    if declared and is_easier:
+        declared = None
     said += words
     served, words = _served(declaration, findings, boundaries, best)
     said += words
@@ -65,6 +82,20 @@ def judge(
         declared = False
         said += [f"{problem.where}: {problem.message}" for problem in declaration.problems]
     return Verdict(best, close, declared, served, tuple(said))
+
+
+def of_one_target(findings: Findings, role: TargetRole) -> Findings:
+    """Return the findings against one target: accuracies against two are not of the same tokens.
+
+    It is `role`, unless another target is guessed so much better that easier tokens do not explain it.
+    """
+    held = {one: scores for one, scores in findings.measured.items() if one.target == role}
+    if findings.best.target == role or not held:
+        return findings
+    best = max(held, key=lambda one: held[one].learned.pooled)
+    if findings.scores.learned.pooled >= MUCH_BETTER * held[best].learned.pooled:
+        return findings
+    return replace(findings, measured=held, best=best)
 
 
 def percent(tally: Tally, findings: Findings) -> str:
@@ -123,20 +154,14 @@ def _trained_with(findings: Findings) -> str:
             f"the tokens that the draft knows{wrong}; try all wirings to learn what it was trained with"
         )
     told = f"these weights were trained with {words(findings.best)}"
-    return f"{told}: they score {learned} of the tokens they know{wrong}{_unsure(findings.best)}"
+    return f"{told}: they score {learned} of the tokens they know{wrong}"
 
 
-def _unsure(best: Candidate) -> str:
-    """Return what keeps a target that was found from being proven; nothing of the true one.
-
-    On drafts of SmolLM2 trained on the true target for 64 steps, a middle layer's tokens were guessed better
-    than the target's own (16% and 13%): they are easier, and each candidate is scored on its own.
-    """
-    if best.target == TRUE_TARGET:
-        return ""
+def _easier(findings: Findings) -> str:
+    told = f"{target_words(findings.best.target)}: {percent(findings.scores.learned, findings)}"
     return (
-        "; the input is what decides here: a middle layer's tokens may be easier to guess than the true "
-        "target's, so that it was the target in training is likely only where a trainer's files say so too"
+        f"another target's tokens are guessed better, those of {told}; a middle layer's are easier, so that "
+        "alone does not say that it was the target in training"
     )
 
 
