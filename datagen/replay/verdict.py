@@ -59,6 +59,9 @@ def judge(
             boundaries, trained.target if trained and is_there else findings.best.target
         )
     deciding = _deciding(findings, boundaries)
+    if trained in deciding.measured and trained in deciding.rivals():
+        # Of what cannot be told apart, what is said of the training is the likeliest.
+        deciding = replace(deciding, best=trained)
     best = deciding.best
     close = deciding.rivals()
     blind = [one for one in close if one.inputs.source != "own"]
@@ -129,7 +132,7 @@ def _deciding(findings: Findings, boundaries: Findings | None) -> Findings:
     if wanted <= set(findings.names):
         return findings
     near = boundaries.measured.get(findings.best)
-    if near is None or boundaries.compared(boundaries.best, findings.best).is_above_zero:
+    if near is not None and boundaries.compared(boundaries.best, findings.best).is_above_zero:
         return boundaries
     return findings
 
