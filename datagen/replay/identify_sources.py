@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datagen.audit import audit_schema
-from datagen.engines.base import Engine
+from datagen.engines.base import Capture, Engine
 from datagen.engines.errors import BatchError
 from datagen.engines.opening import open_engine, read_target
 from datagen.engines.reference import has_experts
@@ -92,11 +92,15 @@ class ModelSource:
         return self.engine.schema.tensors[0].dtype
 
     def states(self, token_ids: Ids) -> States | Problem:
+        captured = self._capture(token_ids)
+        return captured if isinstance(captured, Problem) else captured.tensors
+
+    def _capture(self, token_ids: Ids, *, with_argmax: bool = False) -> Capture | Problem:
         try:
-            (capture,) = self.engine.submit([token_ids.tolist()]).result()
+            (capture,) = self.engine.submit([token_ids.tolist()], with_argmax=with_argmax).result()
         except BatchError as error:
             return Problem(where="token_ids", kind="token_ids", message=error.problems[0].message)
-        return capture.tensors
+        return capture
 
     def samples(self) -> Iterator[KnownSample]:
         yield from ()

@@ -5,7 +5,7 @@ the target's head must choose as the target itself does.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from datagen.adapters.foreign_samples import ForeignSample, Slot
 from datagen.audit import MIN_AGREEMENT, audit_schema
 from datagen.engines.base import Engine, TieTelling
-from datagen.engines.errors import BatchError
 from datagen.engines.opening import open_engine, read_target
 from datagen.engines.reference import has_experts
 from datagen.engines.settings import EngineSettings
@@ -21,13 +20,12 @@ from datagen.errors import ConfigError
 from datagen.replay.identify_answer import Found, Identified
 from datagen.replay.identify_passes import identify_samples
 from datagen.replay.identify_rows import States
-from datagen.replay.identify_sources import Ids, KnownSample
+from datagen.replay.identify_sources import Ids, ModelSource
 from datagen.store.snapshot import Snapshot
 from schemas.boundary import FINAL
 from schemas.problem import Problem
 from schemas.provenance import identity_differences
-from schemas.schema import INPUT_IDS, DType, Schema
-from schemas.target import Target
+from schemas.schema import INPUT_IDS, Schema
 
 
 @dataclass(frozen=True)
@@ -104,37 +102,19 @@ class StatesReport:
         return all(problem.severity == "note" for problem in self.problems)
 
 
-class ChoosingSource:
+@dataclass(frozen=True)
+class ChoosingSource(ModelSource):
     """The target, run over the ids, that keeps what it would have said next at each position."""
 
-    def __init__(self, engine: Engine, *, routes: bool) -> None:
-        self.engine = engine
-        self.routes = routes
-        self.choices: dict[bytes, NDArray[np.int32]] = {}
-
-    @property
-    def said(self) -> str:
-        return f"{self.target.model_id} in {self.dtype}, by {self.engine.info.version}"
-
-    @property
-    def target(self) -> Target:
-        return self.engine.target
-
-    @property
-    def dtype(self) -> DType:
-        return self.engine.schema.tensors[0].dtype
+    choices: dict[bytes, NDArray[np.int32]] = field(default_factory=dict)
 
     def states(self, token_ids: Ids) -> States | Problem:
-        try:
-            (capture,) = self.engine.submit([token_ids.tolist()], with_argmax=True).result()
-        except BatchError as error:
-            return Problem(where="token_ids", kind="token_ids", message=error.problems[0].message)
-        if capture.argmax is not None:
-            self.choices[token_ids.tobytes()] = capture.argmax
-        return capture.tensors
-
-    def samples(self) -> Iterator[KnownSample]:
-        yield from ()
+        captured = self._capture(token_ids, with_argmax=True)
+        if isinstance(captured, Problem):
+            return captured
+        if captured.argmax is not None:
+            self.choices[token_ids.tobytes()] = captured.argmax
+        return captured.tensors
 
 
 def open_target(schema: Schema, model: str, device: str = "auto") -> ChoosingSource:
