@@ -54,16 +54,16 @@ def judge(
     findings = of_one_target(findings, trained.target if trained else TRUE_TARGET)
     is_easier = findings.best.target != easiest.best.target
     if boundaries is not None:
-        is_there = trained is not None and any(one.target == trained.target for one in boundaries.measured)
-        boundaries = of_one_target(
-            boundaries, trained.target if trained and is_there else findings.best.target
-        )
+        roles = {one.target for one in boundaries.measured}
+        role = trained.target if trained and trained.target in roles else findings.best.target
+        boundaries = of_one_target(boundaries, role)
     deciding = _deciding(findings, boundaries)
-    if trained in deciding.measured and trained in deciding.rivals():
+    close = deciding.rivals()
+    if trained in close:
         # Of what cannot be told apart, what is said of the training is the likeliest.
         deciding = replace(deciding, best=trained)
+        close = deciding.rivals()
     best = deciding.best
-    close = deciding.rivals()
     blind = [one for one in close if one.inputs.source != "own"]
     if best.inputs.source != "own" or blind:
         said.append(_blind(deciding))
