@@ -122,6 +122,8 @@ def test_no_more_is_read_than_a_response_may_hold() -> None:
 
         answer = response(made, limits)
         task = asyncio.ensure_future(answer({"type": "http"}, client.receive, send))
+        while limits.in_flight_bytes < HELD_PIECES * 10:
+            await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         assert limits.in_flight_bytes == HELD_PIECES * 10
         task.cancel()

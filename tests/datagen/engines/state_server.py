@@ -42,6 +42,8 @@ Fault = Literal[
     "late",
 ]
 
+PATIENCE_SECONDS = 60.0
+
 
 class Quiet(ThreadingHTTPServer):
     """Says nothing of clients that went away: a worker that is killed does."""
@@ -63,6 +65,8 @@ class StateServer:
     faults: "deque[Fault | None]" = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     most_under_way: int = 0
+    meeting: threading.Barrier | None = None
+    """Where each request waits for others, so that how many are under way is not left to the clock."""
     _under_way: int = 0
 
     def __enter__(self) -> "StateServer":
@@ -71,6 +75,7 @@ class StateServer:
         schema = Schema.declare(target, names, self.settings.dtype)
         self.engine: Engine = open_engine(self.settings, schema)
         self._lock = threading.Lock()
+        self._released = threading.Event()
         self._writing: list[threading.Thread] = []
         double = self
 
@@ -98,9 +103,14 @@ class StateServer:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+        self.release()
+        self.engine.close()
+
+    def release(self) -> None:
+        """Let what is held (`held_lock`, `late`) go on, and wait until it is written."""
+        self._released.set()
         for one in self._writing:
             one.join()
-        self.engine.close()
 
     @property
     def base_url(self) -> str:
@@ -123,6 +133,8 @@ class StateServer:
             self._under_way += 1
             self.most_under_way = max(self.most_under_way, self._under_way)
         try:
+            if self.meeting is not None:
+                self.meeting.wait()
             self._complete(handler, body, fault)
         finally:
             with self._lock:
@@ -144,7 +156,7 @@ class StateServer:
         path = self.shared / f"cmpl-{body['request_id']}-0-ab12cd34.safetensors"
         self._write(path, states, prompt, fault)
         if fault == "late":
-            time.sleep(0.6)
+            self._released.wait(PATIENCE_SECONDS)
         told = {"outside": f"/elsewhere/{path.name}", "no_path": None}.get(str(fault), str(path))
         ranked = [{str(int(one)): {"rank": 1, "logprob": -1.0}} for one in capture.argmax[:-1]]
         choice = {
@@ -164,8 +176,10 @@ class StateServer:
         rows = states[1:].clone() if fault == "shortened" else states
 
         def write() -> None:
-            if fault in ("slow_lock", "held_lock"):
-                time.sleep(0.2 if fault == "slow_lock" else 1.0)
+            if fault == "slow_lock":
+                time.sleep(0.2)
+            if fault == "held_lock":
+                self._released.wait(PATIENCE_SECONDS)
             if fault != "no_file":
                 tensors = {"hidden_states": rows.contiguous(), "token_ids": torch.tensor(ids)}
                 save_file(tensors, path)
