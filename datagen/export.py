@@ -1,12 +1,10 @@
 """An export: a version's samples in another library's file format, proven to be what its trainer takes.
 
-Nothing is written before the wiring holds against the dataset. The order of rows is a function of the
-conversations alone, with each split, or each conversation where there is none, in one piece, so that a
-trainer that cuts off its last rows for validation does not validate on what it trained on.
+Nothing is written before the wiring holds against the dataset. Rows stand as `datagen.store.trainer_rows`
+orders them.
 """
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +12,13 @@ from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
 from datagen.adapters.speculators_export import SpeculatorsFormat
 from datagen.checking import card_of
 from datagen.errors import ConfigError, ExportError
-from datagen.export_folder import ROWS, ExportFolder, Written, write_files
+from datagen.export_folder import ExportFolder, Written, write_files
 from datagen.store.dataset import Dataset
 from datagen.store.index import Location
 from datagen.store.opening import open_door
 from datagen.store.snapshot import Snapshot
 from datagen.store.splits import assign, rule_of
+from datagen.store.trainer_rows import ROWS, in_rows, rows_text
 from schemas.boundary import place_of
 from schemas.card import Card
 from schemas.consumers.resolve import Shape, resolve_trainer
@@ -31,8 +30,6 @@ from schemas.wiring import Wiring, slot_problems
 
 FORMATS: Mapping[str, ExportFormat] = {known.name: known for known in (SpeculatorsFormat(),)}
 """Every format that there is, as `--format` names it."""
-TRAIN_SHARE = 0.9
-"""Of the rows, for training, where no splits are named: what trainers cut at by default."""
 
 
 @dataclass(frozen=True)
@@ -155,45 +152,23 @@ def judged(
 
 
 def rows_of(snapshot: Snapshot, splits: Sequence[str]) -> tuple[tuple[Row, ...], int]:
-    """Return the samples in the order of rows, and how many of them are for training.
+    """Return the samples in the order of rows, and how many of the first are for training.
 
-    The samples of the first split come first and are for training, those of the others follow. Without
-    splits, conversations follow one another by a hash of their ids, and the cut falls between two of them,
-    at or after `TRAIN_SHARE`. Raises `NotFoundError` for a split that there is not, `ExportError` when there
-    is nothing to export.
+    Without splits the version is one group of rows, else each split is. Raises `NotFoundError` for a split
+    that there is not, `ExportError` when there is nothing to export.
     """
     index = snapshot.index
-    if not splits:
-        located = sorted(index, key=_place)
-        n_train = _cut(located)
-    else:
-        located, n_train = [], 0
-        for split in splits:
-            chosen = assign(index, rule_of(snapshot.version.splits, split)).positions(split)
-            located += sorted((index.at(int(position)) for position in chosen), key=_place)
-            n_train = n_train or len(located)
+    groups: list[Iterable[Location]] = [] if splits else [index]
+    for split in splits:
+        chosen = assign(index, rule_of(snapshot.version.splits, split)).positions(split)
+        groups.append([index.at(int(position)) for position in chosen])
+    located, n_train = in_rows(groups)
     if not located:
         message = f"expected samples in {' and '.join(splits) or 'the version'}, got none"
         raise ExportError(
             "there is nothing to export", [Problem(where="split", kind="empty", message=message)]
         )
     return tuple(Row(number, location) for number, location in enumerate(located)), n_train
-
-
-def _place(location: Location) -> tuple[bytes, str]:
-    text = location.conversation_id.encode("utf-8", "surrogatepass")
-    return hashlib.sha256(text).digest(), location.sample_id
-
-
-def _cut(located: Sequence[Location]) -> int:
-    """Return the first place at or after `TRAIN_SHARE` where a conversation begins, or the last before it."""
-    begins = [
-        number
-        for number in range(1, len(located))
-        if located[number].conversation_id != located[number - 1].conversation_id
-    ]
-    wanted = int(len(located) * TRAIN_SHARE)
-    return next((number for number in begins if number >= wanted), begins[-1] if begins else len(located))
 
 
 def run_export(
@@ -211,26 +186,10 @@ def run_export(
         files = sorted(plan.files, key=lambda file: _lies(file.rows[0].location))
         write_files(folder, files, lambda file: plan.format.pieces(file, plan.source), workers, on_progress)
         beside = plan.format.write_beside(folder.path, plan.rows, plan.source)
-        folder.put(ROWS, _rows_text(plan.rows))
+        folder.put(ROWS, rows_text(row.location for row in plan.rows))
         folder.finish(plan.card, [*beside, ROWS])
         return folder.written()
 
 
 def _lies(location: Location) -> tuple[str, int]:
     return location.part_id, location.row_start
-
-
-def _rows_text(rows: Sequence[Row]) -> bytes:
-    """Return which sample each row is, a JSON object a line."""
-    return b"".join(
-        canonical_json(
-            {
-                "row": row.number,
-                "sample_id": row.location.sample_id,
-                "conversation_id": row.location.conversation_id,
-                "tokens": row.location.n_tokens,
-            }
-        )
-        + b"\n"
-        for row in rows
-    )

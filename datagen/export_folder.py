@@ -25,7 +25,6 @@ from schemas.problem import Problem
 SUMS = "strata_files.sha256"
 """The list of what was written; `sha256sum --check strata_files.sha256` in the folder reads it all."""
 IDENTITY = "strata_export.json"
-ROWS = "strata_rows.jsonl"
 _READ_BYTES = 4 * 2**20
 
 Pieces = Callable[[PlannedFile], Iterator[memoryview | bytes]]
