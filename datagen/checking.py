@@ -8,10 +8,10 @@ from datagen.cards import read_card
 from datagen.draft_files import read_safetensors_names
 from datagen.errors import ConfigError
 from datagen.wiring_inputs import read_dataset, read_json, read_text, shape_of
-from schemas.card import Card, DatasetVersion
+from schemas.card import Card
 from schemas.judging import Report, Sides, WiringFile, judge, side_problems
 from schemas.problem import Problem
-from schemas.reference import parse_reference
+from schemas.trainer_wiring import trained_card
 
 __all__ = ["Asked", "Report", "card_of", "check"]
 
@@ -82,15 +82,8 @@ def card_of(report: Report) -> Card:
 
     Raises `ConfigError` when there is no dataset or no trainer, or something was wrong with them.
     """
-    if report.dataset is None or report.trained is None or report.trained.wiring is None or report.errors:
+    card = trained_card(report)
+    if card is None:
         got = f"{len(report.errors)} problems" if report.errors else "too little to write one of"
         raise ConfigError(f"expected a dataset and a trainer that mean the same for a card, got {got}")
-    schema, version = report.dataset.schema, report.dataset.version
-    made_of = DatasetVersion(
-        dataset_id=version.dataset_id,
-        name=parse_reference(report.dataset.reference).dataset,
-        version=version.number,
-        schema_fingerprint=schema.fingerprint,
-    )
-    wiring = report.trained.wiring
-    return Card(target=schema.target, wiring=wiring, contract=report.contract, dataset=made_of)
+    return card

@@ -19,14 +19,13 @@ from datagen.store.opening import open_door
 from datagen.store.snapshot import Snapshot
 from datagen.store.splits import assign, rule_of
 from datagen.store.trainer_rows import ROWS, in_rows, rows_text
-from schemas.boundary import place_of
 from schemas.card import Card
-from schemas.consumers.resolve import Shape, resolve_trainer
-from schemas.judging import DatasetFacts, Report, Sides, judge, named
+from schemas.judging import DatasetFacts, Report
 from schemas.problem import Problem
 from schemas.record import canonical_json
 from schemas.reference import parse_reference
-from schemas.wiring import Wiring, slot_problems
+from schemas.trainer_wiring import tensor_problems, trainer_wiring
+from schemas.wiring import Wiring
 
 FORMATS: Mapping[str, ExportFormat] = {known.name: known for known in (SpeculatorsFormat(),)}
 """Every format that there is, as `--format` names it."""
@@ -127,26 +126,11 @@ def judged(
 
     Raises `ExportError` with every problem.
     """
-    known = facts.schema.target
-    shape = Shape(model_type=known.model_type, n_layers=known.n_layers)
-    places = {name: place_of(name, known.n_layers) for name in (*(fc or ()), *([target] if target else []))}
-    wrong = [place for place in places.values() if isinstance(place, Problem)]
-    if wrong:
-        raise ConfigError(f"no such tensor of {known.model_id}", wrong)
-    ids = tuple(place.boundary for name in fc or () if not isinstance(place := places[name], Problem))
-    name, version = named(file_format.trainer)
-    taken = resolve_trainer(name, version, shape, ids=ids or None).wiring
-    sides = Sides(dataset=facts, trainer=file_format.trainer, trainer_ids=ids or None)
-    if taken is not None and target is not None and taken.target is not None:
-        role = taken.target.model_copy(update={"tensor": target})
-        sides = Sides(dataset=facts, trainer_wiring=taken.model_copy(update={"target": role}))
-    report = judge(sides, shape)
-    problems = list(report.errors)
-    if taken is not None and fc is not None:
-        repair = f"give --fc {','.join(taken.fc)}"
-        problems += slot_problems(fc, taken.fc, "as --fc says", f"all that {taken.title} can take", repair)
-    wiring = report.trained.wiring if report.trained else None
-    if problems or wiring is None:
+    names = [*(fc or ()), *([target] if target else [])]
+    if wrong := tensor_problems(facts.schema.target, names):
+        raise ConfigError(f"no such tensor of {facts.schema.target.model_id}", wrong)
+    wiring, report, problems = trainer_wiring(facts, file_format.trainer, fc, target)
+    if wiring is None:
         raise ExportError(f"{facts.reference} cannot be exported for {file_format.trainer}", problems)
     return wiring, report
 

@@ -29,7 +29,7 @@ from schemas.consumers.serving import ServingFlags, effective_flags
 from schemas.consumers.write import what_to_write
 from schemas.contract import DraftContract, contract_problems, differences, read_contract
 from schemas.problem import Problem
-from schemas.records import VersionRecord
+from schemas.records import NumberedVersion
 from schemas.schema import Schema
 from schemas.target import Target
 from schemas.wiring import Wiring
@@ -41,7 +41,7 @@ class DatasetFacts:
 
     reference: str
     schema: Schema
-    version: VersionRecord
+    version: NumberedVersion
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ version -> index files -> part.json -> samples.parquet, zarr.json's and the smal
 tensors by crc32c a block of 64 rows of each sample, counted from its start.
 """
 
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 from pydantic import AwareDatetime, Field, NonNegativeInt, PositiveInt
 
@@ -101,6 +101,16 @@ class CondemnedPart(Record):
 
     part_id: str = Uuid
     condemned_at: AwareDatetime
+
+
+class NumberedVersion(Protocol):
+    """A version by its number, and which dataset it is of; a `VersionRecord` is one."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def dataset_id(self) -> str: ...
 
 
 Operation = Literal["append", "drop", "split", "rollback", "condemn"]
