@@ -31,7 +31,7 @@ def read_dataset(text: str) -> DatasetFacts:
         problems = [p.model_copy(update={"repair": p.repair or repair}) for p in error.problems]
         raise NotFoundError(error.headline, problems) from error
     reference = reference._replace(version=snapshot.version.number)
-    return DatasetFacts(str(reference), snapshot.schema, snapshot.version)
+    return DatasetFacts(str(reference), snapshot.schema, snapshot.version, snapshot.final_norm())
 
 
 def read_json(file: Path, what: str) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.card import Card
+from schemas.final_norm import FinalNorm, derivable, derived_note
 from schemas.problem import Problem, Severity
 from schemas.provenance import identity_differences
 from schemas.record import Record
@@ -33,8 +34,13 @@ class Intention(Record):
     """Whether a person wrote it down; a default that nobody chose makes a note, not an error."""
 
 
-def dataset_trainer(schema: Schema, trainer: Wiring, *, raw: bool = False) -> Iterator[Problem]:
+def dataset_trainer(
+    schema: Schema, trainer: Wiring, *, raw: bool = False, norm: FinalNorm | None = None
+) -> Iterator[Problem]:
     """Yield what a trainer would take that a dataset does not have.
+
+    With the target's final `norm`, `final_normed` is made where `final` is stored: a note. A `raw` reader
+    has nobody who makes it.
 
     Samples are stored unshifted. A trainer that leaves the shift to who writes its files
     (`token_shift="producer"`) gets it from who hands it the samples, an export in its format or the client,
@@ -42,11 +48,14 @@ def dataset_trainer(schema: Schema, trainer: Wiring, *, raw: bool = False) -> It
     to move anything: an error.
     """
     yield from _depth(schema.target, trainer)
+    there = (*schema.names, *derivable(schema, None if raw else norm))
     for slot, name in enumerate(trainer.fc):
-        if name not in schema.names:
+        if name not in there:
             yield _missing(schema, trainer, name, f"fc[{slot}]", "fc").model_copy(update={"slot": slot})
-    if trainer.target is not None and trainer.target.tensor not in schema.names:
+    if trainer.target is not None and trainer.target.tensor not in there:
         yield _missing(schema, trainer, trainer.target.tensor, "target", "target")
+    if norm is not None and not raw:
+        yield from _derived(schema, trainer, norm)
     if trainer.token_shift == "producer":
         yield _unshifted(trainer, raw)
 
@@ -62,6 +71,12 @@ def _missing(
         role=role,
         expected=name,
     )
+
+
+def _derived(schema: Schema, consumer: Wiring, norm: FinalNorm) -> Iterator[Problem]:
+    """Yield that a tensor which a consumer takes is not stored, but made as it is read."""
+    for name in set(consumer.tensors).intersection(derivable(schema, norm)):
+        yield Problem(where=name, kind="derived", severity="note", message=derived_note(norm))
 
 
 def _unshifted(trainer: Wiring, raw: bool) -> Problem:
@@ -85,11 +100,13 @@ def _unshifted(trainer: Wiring, raw: bool) -> Problem:
     )
 
 
-def dataset_server(schema: Schema, server: Wiring) -> Iterator[Problem]:
+def dataset_server(schema: Schema, server: Wiring, *, norm: FinalNorm | None = None) -> Iterator[Problem]:
     """Yield what a server will feed that a dataset lacks: no weights trained on it can expect that."""
     yield from _depth(schema.target, server)
+    if norm is not None:
+        yield from _derived(schema, server, norm)
     for slot, name in enumerate(server.fc):
-        if name not in schema.names:
+        if name not in (*schema.names, *derivable(schema, norm)):
             yield Problem(
                 where=f"fc[{slot}]",
                 kind="missing",
@@ -104,14 +121,18 @@ def dataset_server(schema: Schema, server: Wiring) -> Iterator[Problem]:
 
 
 def trainer_alone(
-    trainer: Wiring, intended: Intention | None = None, schema: Schema | None = None
+    trainer: Wiring,
+    intended: Intention | None = None,
+    schema: Schema | None = None,
+    norm: FinalNorm | None = None,
 ) -> Iterator[Problem]:
     """Yield what is wrong with a trainer's wiring by itself, and against what the draft is meant to take.
 
-    A `schema` is that of the dataset it reads, which the repair of a wrong target goes by.
+    A `schema` is that of the dataset it reads, and `norm` its target's, which the repair of a wrong target
+    goes by.
     """
     for problem in target_problems(trainer):
-        yield problem.model_copy(update={"repair": _target_repair(trainer, schema, problem.repair)})
+        yield problem.model_copy(update={"repair": _target_repair(trainer, schema, norm, problem.repair)})
     if intended is None:
         return
     repair = f"feed {trainer.title} {', '.join(intended.fc)} as the input, in this order"
@@ -122,12 +143,16 @@ def trainer_alone(
     yield from slot_problems(intended.fc, trainer.fc, intended.by, got_by, repair, severity)
 
 
-def _target_repair(trainer: Wiring, schema: Schema | None, otherwise: str | None) -> str | None:
+def _target_repair(
+    trainer: Wiring, schema: Schema | None, norm: FinalNorm | None, otherwise: str | None
+) -> str | None:
     if schema is None or trainer.target is None:
         return otherwise
     name = expected_target(trainer.target)
     if name in schema.names:
         return f"feed {name}, which the dataset has, as the target"
+    if name in derivable(schema, norm):
+        return f"feed {name}, which is made from {FINAL}, as the target"
     return f"feed {name} as the target; the dataset has none: {_how_to_get(name, schema)}"
 
 
@@ -236,5 +261,8 @@ def _other_depth(n_layers: int, by: str, wiring: Wiring) -> Problem:
 
 def _how_to_get(name: str, schema: Schema) -> str:
     if name == FINAL_NORMED and FINAL in schema.names:
-        return "the dataset has final: an export runs the target's own norm over it"
+        return (
+            "the dataset has final, and not the target's norm, which makes final_normed of it: keep it with "
+            "`strata versions norm ROOT/DATASET --target-model MODEL`"
+        )
     return f"add {name} to tensors.names and make a dataset with it"

@@ -28,20 +28,10 @@ from schemas.consumers.resolve import resolve_server, resolve_trainer
 from schemas.consumers.serving import ServingFlags, effective_flags
 from schemas.consumers.write import what_to_write
 from schemas.contract import DraftContract, contract_problems, differences, read_contract
+from schemas.dataset_facts import DatasetFacts as DatasetFacts
 from schemas.problem import Problem
-from schemas.records import NumberedVersion
-from schemas.schema import Schema
 from schemas.target import Target
 from schemas.wiring import Wiring
-
-
-@dataclass(frozen=True)
-class DatasetFacts:
-    """What a check knows of a dataset."""
-
-    reference: str
-    schema: Schema
-    version: NumberedVersion
 
 
 @dataclass(frozen=True)
@@ -304,18 +294,19 @@ def _pairs(sides: Sides, report: Report, shape: Shape, draft: Mapping[str, Any])
     trained = report.trained.wiring if report.trained else None
     served = report.served.wiring if report.served else None
     schema = report.dataset.schema if report.dataset else None
+    norm = report.dataset.final_norm if report.dataset else None
     reads_draft = sides.draft_config is not None and _reads_draft(sides)
     if trained is not None:
-        for problem in trainer_alone(trained, _intention(sides, report, shape, bool(draft)), schema):
+        for problem in trainer_alone(trained, _intention(sides, report, shape, bool(draft)), schema, norm):
             yield problem if reads_draft else _hinted(problem, sides, report)
         yield from mask_notes(trained)
     if report.card is not None and trained is not None:
         yield from card_trainer(report.card, trained)
     if schema is not None and trained is not None:
-        for problem in dataset_trainer(schema, trained, raw=sides.raw):
+        for problem in dataset_trainer(schema, trained, raw=sides.raw, norm=norm):
             yield problem if reads_draft else _hinted(problem, sides, report)
     if schema is not None and served is not None and trained is None:
-        yield from dataset_server(schema, served)
+        yield from dataset_server(schema, served, norm=norm)
     weights = report.card.wiring if report.card is not None else trained
     if weights is not None and served is not None:
         yield from trainer_server(weights, served, _how_to_serve(sides, weights, shape))

@@ -17,6 +17,7 @@ from schemas.consumers.reading import MAX_IDS
 from schemas.consumers.resolution import Shape, short
 from schemas.consumers.resolve import resolve_trainer
 from schemas.errors import RecordError
+from schemas.final_norm import FinalNorm
 from schemas.problem import Problem
 from schemas.record import validation_problems
 from schemas.schema import Schema
@@ -34,11 +35,13 @@ def request_problems(
     wiring: Wiring | None = None,
     card: Card | None = None,
     raw: bool = False,
+    norm: FinalNorm | None = None,
 ) -> tuple[Problem, ...]:
     """Return everything in which a request departs from a dataset's schema; notes are among it.
 
     `fingerprint` is that of the schema which the asker reckons with. A `wiring` of a trainer is judged with
     its target; beside a `card` it must also be the card's, and a card alone stands for its own wiring.
+    `norm` is the target's, where it is kept: it makes `final_normed` of `final`.
     `raw` says that the asker reads samples as they are stored, and does not move tokens by its wiring.
     """
     found: list[Problem] = []
@@ -48,10 +51,10 @@ def request_problems(
         found += card_dataset(card, schema)
     asked = wiring if wiring is not None else card.wiring if card is not None else None
     if asked is not None and asked.kind == "server":
-        found += dataset_server(schema, asked)
+        found += dataset_server(schema, asked, norm=norm)
     elif asked is not None:
-        found += trainer_alone(asked, schema=schema)
-        found += dataset_trainer(schema, asked, raw=raw)
+        found += trainer_alone(asked, schema=schema, norm=norm)
+        found += dataset_trainer(schema, asked, raw=raw, norm=norm)
     if card is not None and wiring is not None:
         found += card_trainer(card, wiring)
     return tuple(dict.fromkeys(found))

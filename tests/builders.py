@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from datagen.store.dtypes import NUMPY_DTYPES
 from datagen.store.sample_data import SampleData
+from schemas.final_norm import FinalNorm, NormRecipe
 from schemas.sample import prompt_id, sample_id
 from schemas.schema import INPUT_IDS, LOSS_MASK, DType, Schema, TokenColumn
 from schemas.target import Target, WeightsDigest
@@ -37,6 +38,19 @@ def tiny_schema(
 ) -> Schema:
     """Return a schema of a few narrow tensors."""
     return Schema.declare(target or tiny_target(), names, dtype, token_columns)
+
+
+def tiny_norm(hidden_size: int = 8, seed: int = 0, *, bias: bool = False) -> FinalNorm:
+    """Return a final norm of `tiny_target`, in bfloat16."""
+    rng = np.random.default_rng(seed)
+    values = (rng.standard_normal((2, hidden_size)) * 0.3 + 1).astype(NUMPY_DTYPES["bfloat16"])
+    return FinalNorm.of(
+        NormRecipe("rms_norm", 1e-5, 0.0, "before_scale"),
+        "bfloat16",
+        values[0].tobytes(),
+        values[1].tobytes() if bias else None,
+        tiny_target().weights,
+    )
 
 
 def random_rows(n_tokens: int, width: int, dtype: str, rng: np.random.Generator) -> NDArray[np.generic]:

@@ -35,6 +35,10 @@ class Layout:
         """Return the key of a declared schema."""
         return f"{self.name}/schemas/{fingerprint}.json"
 
+    def final_norm(self, fingerprint: str) -> str:
+        """Return the key of the norm of a schema's target, kept by whoever could read the model."""
+        return f"{self.name}/final_norms/{fingerprint}.json"
+
     def version(self, number: int) -> str:
         """Return the key of a version record."""
         return f"{self.name}/versions/{number:08d}.json"

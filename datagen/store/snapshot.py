@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datagen.store.door import Door
+from datagen.store.final_norms import read_final_norm
 from datagen.store.index import Index, Location
 from datagen.store.index_table import IndexTable
 from datagen.store.layout import Layout
 from datagen.store.part_reader import PartReader, WhyGone, nobody_knows
 from datagen.store.tables import Tables
+from schemas.final_norm import FinalNorm
 from schemas.records import QuarantinedSample, VersionRecord
 from schemas.schema import Schema
 
@@ -94,6 +96,13 @@ class Snapshot:
     def quarantined(self) -> list[QuarantinedSample]:
         """Return every sample that was not made up to this version, with its reason."""
         return Tables(self._door, self._layout).quarantined(self.version)
+
+    def final_norm(self) -> FinalNorm | None:
+        """Return the target's final norm, which makes `final_normed` of `final`; `None` where none is kept.
+
+        Raises `CorruptError` where it is damaged, or another target's.
+        """
+        return read_final_norm(self._door, self._layout, self.schema)
 
     def part(self, location: Location) -> PartReader:
         """Return the reader of the part that a sample lies in; the last ones used are kept open."""

@@ -110,4 +110,4 @@ def _facts(catalog: Catalog, caller: Caller, asked: CheckRequest) -> DatasetFact
     number = catalog.number(name, asked.version)
     snapshot = catalog.snapshot(name, number)
     reference = DatasetReference("", name, number)
-    return DatasetFacts(str(reference).lstrip("/"), snapshot.schema, snapshot.version)
+    return DatasetFacts(str(reference).lstrip("/"), snapshot.schema, snapshot.version, snapshot.final_norm())
