@@ -11,36 +11,23 @@ tokens are written as they are stored. Source: `train/data.py`, `train/vocab_map
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import datasets
 import numpy as np
-import torch
-from datasets.arrow_writer import ArrowWriter
-from datasets.table import MemoryMappedTable
 from numpy.typing import NDArray
 
 from datagen.adapters.exporting import PlannedFile, Row, Source
+from datagen.adapters.speculators_prepared import PreparedSample, write_prepared
+from datagen.store.trainer_rows import train_ratio
 from schemas.problem import Problem
-from schemas.record import sha256_hex
 from schemas.schema import ITEM_BYTES
 from schemas.wiring import Wiring
 
 STATES = "hidden_states"
-TOKEN_COUNTS = "token_freq.pt"
 _PIECE_BYTES = 8 * 2**20
 _BLOCK_ROWS = 64
 _SAFETENSORS_DTYPES: Mapping[str, str] = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
-_FEATURES = datasets.Features(
-    {
-        "input_ids": datasets.List(datasets.Value("int64")),
-        "loss_mask": datasets.List(datasets.Value("int64")),
-        "seq_len": datasets.Value("int64"),
-    }
-)
 
 
 def slots_of(wiring: Wiring) -> tuple[str, ...]:
@@ -90,29 +77,15 @@ class SpeculatorsFormat:
             yield _bytes(stacked)
 
     def write_beside(self, folder: Path, rows: Sequence[Row], source: Source) -> list[str]:
-        counts: Counter[int] = Counter()
-        with TemporaryDirectory(dir=folder, prefix=".rows-") as name:
-            arrow = Path(name) / "rows.arrow"
-            writer = ArrowWriter(features=_FEATURES, path=str(arrow))
-            digest = ""
-            for row in rows:
-                ids = source.tokens(row, "input_ids").astype(np.int64)
-                mask = source.tokens(row, "loss_mask").astype(np.int64)
-                writer.write({"input_ids": ids, "loss_mask": mask, "seq_len": len(ids)})
-                counts.update(dict(zip(*_counted(ids[mask != 0]), strict=True)))
-                digest = sha256_hex(f"{digest}{row.location.sample_id}".encode())
-            writer.finalize()
-            # Of the content: by default it is of the time of the file, and no two exports would be equal.
-            prepared = datasets.Dataset(
-                MemoryMappedTable.from_file(str(arrow)),
-                info=datasets.DatasetInfo(features=_FEATURES),
-                fingerprint=digest[:16],
-            ).with_format("torch")
-            datasets.disable_progress_bars()
-            prepared.save_to_disk(folder)
-        torch.save({token: counts[token] for token in sorted(counts)}, folder / TOKEN_COUNTS)
-        arrows = sorted(path.name for path in folder.glob("*.arrow"))
-        return [*arrows, "dataset_info.json", "state.json", TOKEN_COUNTS]
+        return write_prepared(
+            folder,
+            (
+                PreparedSample(
+                    row.location.sample_id, source.tokens(row, "input_ids"), source.tokens(row, "loss_mask")
+                )
+                for row in rows
+            ),
+        )
 
     def beside_bytes(self, rows: Sequence[Row]) -> int:
         # Two int64 columns, one length and two offsets a row; a token that is trained on is counted once.
@@ -125,15 +98,6 @@ class SpeculatorsFormat:
             f"--train-data-ratio {train_ratio(n_train, n_rows)} --verifier-name-or-path TARGET "
             "--speculator-type eagle3 --save-path DRAFT"
         )
-
-
-def train_ratio(n_train: int, n_rows: int) -> float:
-    """Return the ratio from which the trainer's `int(rows * ratio)` makes `n_train` rows.
-
-    >>> [int(436 * train_ratio(n, 436)) for n in (1, 391, 435)]
-    [1, 391, 435]
-    """
-    return 1.0 if n_train == n_rows else round((n_train + 0.5) / n_rows, 9)
 
 
 def _header(row: Row, source: Source) -> bytes:
@@ -165,8 +129,3 @@ def _row_bytes(source: Source) -> int:
 
 def _bytes(array: NDArray[np.generic]) -> memoryview:
     return np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
-
-
-def _counted(ids: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-    values, counts = np.unique(ids, return_counts=True)
-    return values.tolist(), counts.tolist()

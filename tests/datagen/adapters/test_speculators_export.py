@@ -9,9 +9,9 @@ import torch
 from datasets import load_from_disk
 from safetensors import safe_open
 
-from datagen.adapters.speculators_export import train_ratio
 from datagen.errors import ExportError
 from datagen.export import Asked, plan_export, run_export
+from datagen.store.trainer_rows import train_ratio
 from schemas.schema import DType, Schema
 from tests.builders import tiny_target
 from tests.datagen.adapters.export_builders import LENGTHS, NAMES, make_dataset, open_dataset, states_of
