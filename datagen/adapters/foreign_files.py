@@ -5,7 +5,7 @@ side by side), K slots stacked.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import ml_dtypes
@@ -61,7 +61,14 @@ def read_foreign(file: Path) -> ForeignSample:
 
     Raises `ForeignFileError` with everything for which it cannot be taken for hidden states.
     """
-    content = load(file)
+    return sample_of(file, load(file))
+
+
+def sample_of(file: Path, content: object, *, mapped: bool = False) -> ForeignSample:
+    """Return what a file that was loaded holds; with `mapped`, rows are views of it, of its own dtype.
+
+    Raises `ForeignFileError` as `read_foreign` does.
+    """
     layout = layout_of(content)
     if layout is None:
         got = (
@@ -77,7 +84,8 @@ def read_foreign(file: Path) -> ForeignSample:
         )
     problems: list[Problem] = []
     ids = _ids(file, content, problems)
-    slots = list(_slots(file, content, layout, None if ids is None else len(ids), problems))
+    to_rows = _view if mapped else _array
+    slots = list(_slots(file, content, layout, None if ids is None else len(ids), problems, to_rows))
     if problems:
         raise ForeignFileError(f"{file.name} cannot be read as hidden states", problems)
     return ForeignSample(str(file), layout.title, ids, tuple(slots), layout.last, layout.claims)
@@ -100,7 +108,12 @@ def _ids(file: Path, content: object, problems: list[Problem]) -> NDArray[np.int
 
 
 def _slots(
-    file: Path, content: object, layout: Layout, n_tokens: int | None, problems: list[Problem]
+    file: Path,
+    content: object,
+    layout: Layout,
+    n_tokens: int | None,
+    problems: list[Problem],
+    to_rows: Callable[[torch.Tensor], NDArray[np.generic]],
 ) -> Iterator[Slot]:
     for key in layout.states:
         value = content[key] if isinstance(content, Mapping) else content
@@ -116,7 +129,7 @@ def _slots(
                 message = f"expected rows of states, got a tensor of shape {tuple(tensor.shape)}"
                 problems.append(Problem(where=where, kind="shape", message=message))
             else:
-                yield Slot(name or "tensor", _array(tensor))
+                yield Slot(name or "tensor", to_rows(tensor))
 
 
 def _apart(key: str, value: object, n_tokens: int | None) -> Iterable[tuple[str, object]]:
@@ -139,10 +152,15 @@ def _squeezed(value: object) -> object:
 
 def _array(tensor: torch.Tensor) -> NDArray[np.generic]:
     tensor = tensor.detach().contiguous()
+    return _view(tensor.to(torch.float32) if tensor.dtype == torch.float64 else tensor)
+
+
+def _view(tensor: torch.Tensor) -> NDArray[np.generic]:
+    tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:
         bits: NDArray[np.generic] = tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
         return bits
-    return (tensor.to(torch.float32) if tensor.dtype == torch.float64 else tensor).numpy()
+    return tensor.numpy()
 
 
 def _described(value: object) -> str:

@@ -1,8 +1,8 @@
 """What a file format of another library is to an import: which samples lie where, and one of them read.
 
 A format finds its samples without reading a state, and reads one when it is asked to; who proves, checks,
-quarantines and writes is `datagen.ingest`, the same for all. No file is believed to be what its name says, and
-nothing in one is ever run.
+quarantines and writes is `datagen.ingest`, the same for all. No file is believed to be what its name says,
+and nothing in one is ever run.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,11 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What a format needs to know beside its files; `target` is the model that the states are said to be of."""
+    """What a format needs to know beside its files; `target` is the model that the states are said to be of.
+
+    `endings` are the target's tokens that end a text, as far as they are known; `whole` the ids of samples
+    that are known to be without padding, as a list of rows beside them says.
+    """
 
     target: Target
     masks: Path | Literal["ones"] | None = None
@@ -47,6 +51,8 @@ class ImportOptions:
     dequantise: DType | None = None
     """What states of 8 bits are to become; `None` refuses them, since they are no longer the target's."""
     padding: Padding = "tell"
+    endings: tuple[int, ...] = ()
+    whole: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -86,15 +92,17 @@ class OpenFiles(Protocol):
         ...
 
     def read(self, listed: Listed) -> ForeignRow:
-        """Read one; raises `ForeignFileError` with every problem of it (cut off, pickled, of other shapes)."""
+        """Read one; raises `ForeignFileError` with every problem (cut off, pickled, of other shapes)."""
         ...
 
 
 class ImportFormat(Protocol):
     """One file format, as its own library writes it."""
 
-    name: str
-    """As `--format` says it; the same as the export's."""
+    @property
+    def name(self) -> str:
+        """As `--format` says it; the same as the export's."""
+        ...
 
     def open(self, paths: Sequence[Path], options: ImportOptions) -> OpenFiles:
         """Find the samples in files and folders; no state is read.

@@ -8,6 +8,7 @@ import gzip
 import io
 import pickle
 import warnings
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -46,10 +47,11 @@ def is_known(file: Path) -> bool:
     return name.endswith(TORCH) or file.name.endswith(SAFETENSORS)
 
 
-def load(file: Path) -> object:
+def load(file: Path, *, mapped: bool = False) -> object:
     """Return what a file holds: a mapping of tensors, or whatever `weights_only` lets torch rebuild.
 
-    Raises `ForeignFileError` for a file that is not there, is cut off, or holds anything that would run.
+    With `mapped`, tensors are read from the file when they are used, where its form allows that. Raises
+    `ForeignFileError` for a file that is not there, is cut off, or holds anything that would run.
     """
     try:
         if file.name.endswith(SAFETENSORS):
@@ -57,7 +59,7 @@ def load(file: Path) -> object:
         if file.name.endswith(GZIP):
             with gzip.open(file) as stream:
                 return _load_torch(io.BytesIO(stream.read()))
-        return _load_torch(file)
+        return _load_torch(file, mapped=mapped and zipfile.is_zipfile(file))
     except FileNotFoundError as error:
         raise refused(file, "file", "expected a file, got none of this name") from error
     except pickle.UnpicklingError as error:
@@ -71,11 +73,11 @@ def load(file: Path) -> object:
         raise refused(file, "damaged", message, "copy it again, or make it again: it was cut off") from error
 
 
-def _load_torch(file: Path | io.BytesIO) -> object:
+def _load_torch(file: Path | io.BytesIO, *, mapped: bool = False) -> object:
     with warnings.catch_warnings():
         # Of another pickle protocol torch warns before it refuses what it cannot read.
         warnings.simplefilter("ignore")
-        return torch.load(file, map_location="cpu", weights_only=True)
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
 
 
 def refused(file: Path, kind: str, message: str, repair: str | None = None) -> ForeignFileError:
