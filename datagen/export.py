@@ -4,7 +4,7 @@ Nothing is written before the wiring holds against the dataset. Rows stand as `d
 orders them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,7 @@ class Asked:
     fc: tuple[str, ...] | None = None
     target: str | None = None
     splits: tuple[str, ...] = ()
+    draft_vocab_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class ExportPlan:
                 "file_format": self.format.name,
                 "card": self.card.model_dump(mode="json"),
                 "splits": list(self.asked.splits),
+                "draft_vocab_size": self.asked.draft_vocab_size,
                 "rows": len(self.rows),
                 "train_rows": self.n_train,
                 "tokens": self.n_tokens,
@@ -99,14 +101,15 @@ def plan_export(asked: Asked) -> ExportPlan:
     file_format = FORMATS[asked.format]
     reference = parse_reference(asked.dataset)
     snapshot = Dataset.open(open_door(reference.root), reference.dataset).snapshot(reference.version)
-    facts = DatasetFacts(
-        str(reference._replace(version=snapshot.version.number)), snapshot.schema, snapshot.version
-    )
-    wiring, report = judged(facts, file_format, asked.fc, asked.target)
-    source = Source(snapshot, wiring)
-    if problems := list(file_format.problems(source)):
-        raise ExportError(f"{facts.reference} cannot be exported for {file_format.trainer}", problems)
+    norm = snapshot.final_norm()
+    pinned = str(reference._replace(version=snapshot.version.number))
+    facts = DatasetFacts(pinned, snapshot.schema, snapshot.version, norm)
+    trainer = file_format.trainer_of(snapshot.schema)
+    wiring, report = judged(facts, trainer, asked.fc, asked.target)
     rows, n_train = rows_of(snapshot, asked.splits)
+    source = Source(snapshot, wiring, norm, rows, asked.draft_vocab_size)
+    if problems := [*_vocabulary_problems(file_format, source), *file_format.problems(source)]:
+        raise ExportError(f"{facts.reference} cannot be exported for {trainer}", problems)
     return ExportPlan(
         asked=asked,
         format=file_format,
@@ -119,8 +122,22 @@ def plan_export(asked: Asked) -> ExportPlan:
     )
 
 
+def _vocabulary_problems(file_format: ExportFormat, source: Source) -> Iterator[Problem]:
+    size, has = source.draft_vocab_size, source.schema.target.vocab_size
+    if size is None:
+        return
+    message = None
+    if not file_format.vocabulary_files:
+        message = f"expected a format with a file for it, got {file_format.name}, which has none"
+    elif size > has:
+        message = f"expected at most {has:,}, which the target has, got {size:,}"
+    if message is not None:
+        repair = "leave it out" if size <= has else "give fewer"
+        yield Problem(where="--draft-vocab-size", kind="vocabulary", message=message, repair=repair)
+
+
 def judged(
-    facts: DatasetFacts, file_format: ExportFormat, fc: Sequence[str] | None, target: str | None
+    facts: DatasetFacts, trainer: str, fc: Sequence[str] | None, target: str | None
 ) -> tuple[Wiring, Report]:
     """Return the wiring of a format's trainer on a dataset, and the report of the check that it passed.
 
@@ -129,9 +146,9 @@ def judged(
     names = [*(fc or ()), *([target] if target else [])]
     if wrong := tensor_problems(facts.schema.target, names):
         raise ConfigError(f"no such tensor of {facts.schema.target.model_id}", wrong)
-    wiring, report, problems = trainer_wiring(facts, file_format.trainer, fc, target)
+    wiring, report, problems = trainer_wiring(facts, trainer, fc, target)
     if wiring is None:
-        raise ExportError(f"{facts.reference} cannot be exported for {file_format.trainer}", problems)
+        raise ExportError(f"{facts.reference} cannot be exported for {trainer}", problems)
     return wiring, report
 
 
@@ -170,7 +187,9 @@ def run_export(
         files = sorted(plan.files, key=lambda file: _lies(file.rows[0].location))
         write_files(folder, files, lambda file: plan.format.pieces(file, plan.source), workers, on_progress)
         beside = plan.format.write_beside(folder.path, plan.rows, plan.source)
-        folder.put(ROWS, rows_text(row.location for row in plan.rows))
+        if plan.source.vocabulary is not None:
+            beside += plan.format.write_vocabulary(folder.path, plan.source.vocabulary)
+        folder.put(ROWS, rows_text([row.location for row in plan.rows]))
         folder.finish(plan.card, [*beside, ROWS])
         return folder.written()
 

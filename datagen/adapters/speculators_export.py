@@ -2,6 +2,7 @@
 
     data-*.arrow, state.json, ...       HF `save_to_disk`: input_ids, loss_mask int64 [T], seq_len; for torch
     token_freq.pt                       {token id: how often it is trained on}, for the draft's vocabulary
+    d2t.npy, t2d.npy                    that vocabulary where one is asked for: offsets int64 [D], bool [V]
     hidden_states/hs_{row}.safetensors  hidden_states [T, K, H] in the order of the wiring, the target last;
                                         token_ids int64 [T]
 
@@ -17,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.exporting import PlannedFile, Row, Source
+from datagen.adapters.draft_vocabulary import DraftVocabulary
+from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
 from datagen.adapters.speculators_prepared import PreparedSample, write_prepared
 from datagen.store.trainer_rows import train_ratio
 from schemas.problem import Problem
@@ -25,6 +27,7 @@ from schemas.schema import ITEM_BYTES
 from schemas.wiring import Wiring
 
 STATES = "hidden_states"
+VOCABULARY = ("d2t.npy", "t2d.npy")
 _PIECE_BYTES = 8 * 2**20
 _BLOCK_ROWS = 64
 _SAFETENSORS_DTYPES: Mapping[str, str] = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
@@ -35,11 +38,12 @@ def slots_of(wiring: Wiring) -> tuple[str, ...]:
     return (*wiring.fc, *([wiring.target.tensor] if wiring.target else []))
 
 
-class SpeculatorsFormat:
-    """The current offline format; an `ExportFormat`."""
+class SpeculatorsFormat(ExportFormat):
+    """The current offline format."""
 
     name = "speculators"
     trainer = "speculators==0.9.0"
+    vocabulary_files = VOCABULARY
 
     def problems(self, source: Source) -> Iterator[Problem]:
         names = slots_of(source.wiring)
@@ -87,17 +91,30 @@ class SpeculatorsFormat:
             ),
         )
 
+    def write_vocabulary(self, folder: Path, vocabulary: DraftVocabulary) -> list[str]:
+        return write_arrays(folder, vocabulary)
+
     def beside_bytes(self, rows: Sequence[Row]) -> int:
         # Two int64 columns, one length and two offsets a row; a token that is trained on is counted once.
         return sum(16 * row.location.n_tokens + 16 for row in rows) + 2**16
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:
         ids = " ".join(map(str, source.wiring.boundaries))
+        drafts = "".join(
+            f" --{name[:3]}-path {folder / name}" for name in VOCABULARY if source.draft_vocab_size
+        )
         return (
             f"speculators train --data-path {folder} --target-layer-ids {ids} --on-missing raise "
             f"--train-data-ratio {train_ratio(n_train, n_rows)} --verifier-name-or-path TARGET "
-            "--speculator-type eagle3 --save-path DRAFT"
+            f"--speculator-type eagle3 --save-path DRAFT{drafts}"
         )
+
+
+def write_arrays(folder: Path, vocabulary: DraftVocabulary) -> list[str]:
+    """Write a draft's vocabulary as speculators' trainers read it, and return the files' names."""
+    for name, array in zip(VOCABULARY, (vocabulary.d2t, vocabulary.t2d), strict=True):
+        np.save(folder / name, array)
+    return list(VOCABULARY)
 
 
 def _header(row: Row, source: Source) -> bytes:

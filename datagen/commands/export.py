@@ -40,6 +40,7 @@ def command(arguments: Sequence[str]) -> int:
         fc=_names(given.fc),
         target=given.target,
         splits=_names(given.split) or (),
+        draft_vocab_size=given.draft_vocab_size,
     )
     plan = plan_export(asked)
     written = None if given.dry_run else run(plan, given.workers or _usual_workers())
@@ -71,6 +72,12 @@ def _parser() -> Parser:
         "--split",
         metavar="NAME,NAME,...",
         help="only these splits, the first for training (default: all, parted between two conversations)",
+    )
+    parser.add_argument(
+        "--draft-vocab-size",
+        type=at_least_one,
+        metavar="N",
+        help="write which N tokens the draft is to know, those trained on most often (default: all)",
     )
     parser.add_argument(
         "--workers", type=at_least_one, metavar="N", help="files written at once (default: two a core)"
@@ -118,7 +125,7 @@ def as_data(plan: ExportPlan, written: Written | None) -> dict[str, object]:
     return {
         "dataset": plan.report.dataset.reference if plan.report.dataset else None,
         "format": plan.format.name,
-        "trainer": plan.format.trainer,
+        "trainer": plan.source.wiring.title,
         "wiring": plan.source.wiring.model_dump(mode="json"),
         "rows": len(plan.rows),
         "train_rows": plan.n_train,
