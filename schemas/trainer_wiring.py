@@ -10,6 +10,7 @@ from schemas.boundary import place_of
 from schemas.card import Card, DatasetVersion
 from schemas.consumers.resolution import Shape
 from schemas.consumers.resolve import resolve_trainer
+from schemas.consumers.write import plain_ids
 from schemas.judging import DatasetFacts, Report, Sides, judge, named
 from schemas.problem import Problem
 from schemas.reference import parse_reference
@@ -42,8 +43,9 @@ def trainer_wiring(
     known = facts.schema.target
     shape = Shape(model_type=known.model_type, n_layers=known.n_layers)
     places = [place_of(name, known.n_layers) for name in fc or ()]
-    ids = tuple(place.boundary for place in places if not isinstance(place, Problem))
+    boundaries = tuple(place.boundary for place in places if not isinstance(place, Problem))
     name, version = named(trainer)
+    ids = plain_ids(name, version, shape, boundaries)
     taken = resolve_trainer(name, version, shape, ids=ids or None).wiring
     sides = Sides(dataset=facts, trainer=trainer, trainer_ids=ids or None)
     if taken is not None and target is not None and taken.target is not None:

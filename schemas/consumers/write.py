@@ -85,6 +85,27 @@ def what_to_write(
     )
 
 
+def plain_ids(name: str, version: str | None, shape: Shape, boundaries: Sequence[int]) -> tuple[int, ...]:
+    """Return the ids, in a trainer's own numbers, that mean these boundaries by its rule.
+
+    Whether it takes them is for resolving them to say. Where no ids mean them, or no trainer is of that name,
+    the boundaries themselves.
+
+    >>> llama = Shape(model_type="llama", n_layers=32)
+    >>> plain_ids("automodel", None, llama, (2, 16, 29)), plain_ids("speculators", "0.9.0", llama, (2, 16))
+    ((1, 15, 28), (2, 16))
+    """
+    way = Way(name, version)
+    try:
+        found = at_version(name, version)
+    except (KeyError, ValueError):
+        return tuple(boundaries)
+    for member in _members(found, way):
+        for ids in _ids(member, way, shape, boundaries, None):
+            return ids
+    return tuple(boundaries)
+
+
 class _Attempt:
     """Something that may be written: ids in a form, or nothing at all."""
 
