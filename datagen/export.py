@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from datagen.adapters.automodel_export import AutomodelFormat
+from datagen.adapters.deepspec_export import DeepSpecFormat
 from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
 from datagen.adapters.speculators_export import SpeculatorsFormat
 from datagen.checking import card_of
 from datagen.errors import ConfigError, ExportError
 from datagen.export_folder import ExportFolder, Written, write_files
+from datagen.export_target import read_head
+from datagen.replay.target_head import TargetHead
 from datagen.store.dataset import Dataset
 from datagen.store.index import Location
 from datagen.store.opening import open_door
@@ -24,10 +28,13 @@ from schemas.judging import DatasetFacts, Report
 from schemas.problem import Problem
 from schemas.record import canonical_json
 from schemas.reference import parse_reference
+from schemas.schema import Schema
 from schemas.trainer_wiring import tensor_problems, trainer_wiring
 from schemas.wiring import Wiring
 
-FORMATS: Mapping[str, ExportFormat] = {known.name: known for known in (SpeculatorsFormat(),)}
+FORMATS: Mapping[str, ExportFormat] = {
+    known.name: known for known in (SpeculatorsFormat(), DeepSpecFormat(), AutomodelFormat())
+}
 """Every format that there is, as `--format` names it."""
 
 
@@ -42,6 +49,10 @@ class Asked:
     target: str | None = None
     splits: tuple[str, ...] = ()
     draft_vocab_size: int | None = None
+    target_model: str | None = None
+    """A folder or a hub id, for what the target's weights alone say."""
+    sequence_length: int | None = None
+    probs_top_k: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,8 @@ class ExportPlan:
                 "card": self.card.model_dump(mode="json"),
                 "splits": list(self.asked.splits),
                 "draft_vocab_size": self.asked.draft_vocab_size,
+                "sequence_length": self.asked.sequence_length,
+                "probs_top_k": self.asked.probs_top_k,
                 "rows": len(self.rows),
                 "train_rows": self.n_train,
                 "tokens": self.n_tokens,
@@ -107,8 +120,22 @@ def plan_export(asked: Asked) -> ExportPlan:
     trainer = file_format.trainer_of(snapshot.schema)
     wiring, report = judged(facts, trainer, asked.fc, asked.target)
     rows, n_train = rows_of(snapshot, asked.splits)
-    source = Source(snapshot, wiring, norm, rows, asked.draft_vocab_size)
-    if problems := [*_vocabulary_problems(file_format, source), *file_format.problems(source)]:
+    source = Source(
+        snapshot,
+        wiring,
+        norm,
+        rows,
+        draft_vocab_size=asked.draft_vocab_size,
+        head=_head(asked, snapshot.schema, wiring),
+        sequence_length=asked.sequence_length,
+        probs_top_k=asked.probs_top_k,
+    )
+    problems = [
+        *_option_problems(file_format, asked),
+        *_vocabulary_problems(file_format, source),
+        *file_format.problems(source),
+    ]
+    if problems:
         raise ExportError(f"{facts.reference} cannot be exported for {trainer}", problems)
     return ExportPlan(
         asked=asked,
@@ -117,9 +144,34 @@ def plan_export(asked: Asked) -> ExportPlan:
         card=card_of(report),
         report=report,
         rows=rows,
-        n_train=n_train,
+        n_train=n_train if file_format.holds_out else len(rows),
         files=tuple(file_format.planned(rows, source)),
     )
+
+
+def _head(asked: Asked, schema: Schema, wiring: Wiring) -> TargetHead | None:
+    """Return the ends of the model that was named, in the dtype of the states."""
+    return (
+        None
+        if asked.target_model is None
+        else read_head(asked.target_model, schema.target, schema.tensor(wiring.fc[0]).dtype)
+    )
+
+
+def _option_problems(file_format: ExportFormat, asked: Asked) -> Iterator[Problem]:
+    for name in ("sequence_length", "probs_top_k"):
+        if getattr(asked, name) is not None and name not in file_format.options:
+            known = [one.name for one in FORMATS.values() if name in one.options]
+            message = f"expected a format that knows it ({', '.join(known)}), got {file_format.name}"
+            flag = f"--{name.replace('_', '-')}"
+            yield Problem(where=flag, kind="option", message=message, repair="leave it out")
+    if not file_format.holds_out and len(asked.splits) > 1:
+        message = (
+            f"expected one split, since {file_format.name}'s trainer trains on every row of a folder, "
+            f"got {', '.join(asked.splits)}"
+        )
+        repair = f"give --split {asked.splits[0]}; the others are exports of their own"
+        yield Problem(where="--split", kind="split", message=message, repair=repair)
 
 
 def _vocabulary_problems(file_format: ExportFormat, source: Source) -> Iterator[Problem]:
@@ -189,7 +241,9 @@ def run_export(
         beside = plan.format.write_beside(folder.path, plan.rows, plan.source)
         if plan.source.vocabulary is not None:
             beside += plan.format.write_vocabulary(folder.path, plan.source.vocabulary)
-        folder.put(ROWS, rows_text([row.location for row in plan.rows]))
+        paths = {row.number: file.path for file in plan.files for row in file.rows}
+        files = [paths[row.number] for row in plan.rows]
+        folder.put(ROWS, rows_text([row.location for row in plan.rows], files))
         folder.finish(plan.card, [*beside, ROWS])
         return folder.written()
 

@@ -64,8 +64,8 @@ def train_ratio(n_train: int, n_rows: int) -> float:
     return 1.0 if n_train == n_rows else round((n_train + 0.5) / n_rows, 9)
 
 
-def rows_text(rows: Iterable[Listed]) -> bytes:
-    """Return which sample each row is, as `ROWS` says it."""
+def rows_text(rows: Iterable[Listed], files: Sequence[str] | None = None) -> bytes:
+    """Return which sample each row is, as `ROWS` says it, and where there are files, which one it lies in."""
     return b"".join(
         canonical_json(
             {
@@ -73,6 +73,7 @@ def rows_text(rows: Iterable[Listed]) -> bytes:
                 "sample_id": row.sample_id,
                 "conversation_id": row.conversation_id,
                 "tokens": row.n_tokens,
+                **({} if files is None else {"file": files[number]}),
             }
         )
         + b"\n"
@@ -81,11 +82,12 @@ def rows_text(rows: Iterable[Listed]) -> bytes:
 
 
 class RowSample(NamedTuple):
-    """One line of `ROWS`; a `Listed`."""
+    """One line of `ROWS`; a `Listed`. `file` is its path in the folder, where it lies in one."""
 
     sample_id: str
     conversation_id: str
     n_tokens: int
+    file: str | None = None
 
 
 def read_rows(text: bytes) -> Iterator[RowSample]:
@@ -94,7 +96,7 @@ def read_rows(text: bytes) -> Iterator[RowSample]:
         row = json.loads(line)
         if row["row"] != number:
             raise ValueError(f"expected row {number}, got {row['row']}")
-        yield RowSample(row["sample_id"], row["conversation_id"], row["tokens"])
+        yield RowSample(row["sample_id"], row["conversation_id"], row["tokens"], row.get("file"))
 
 
 def _place(sample: Listed) -> tuple[bytes, str]:
