@@ -55,6 +55,12 @@ class VersionsAnswer(Answer):
     next_before: int | None = None
 
 
+class IdentityAnswer(Answer):
+    """Which dataset a schema is told of: a name may be given to another one later, an id never is."""
+
+    dataset_id: str
+
+
 class SampleAnswer(Answer):
     """One sample of a version: what the index knows of it; `n_trained` tokens carry a loss."""
 

@@ -17,6 +17,7 @@ from schemas.problem import Problem
 from schemas.schema import Schema
 from service.client.errors import ProtocolError
 from service.client.rows import BITS, Out, Rows, buffer_of
+from service.client.stack import MakePlanes
 from service.client.transport import CutError
 from service.wire.frame import PREFIX_BYTES, Entry, Frame, head_bytes, parse_frame
 from service.wire.names import DATASET_HEADER, OFFSETS, SAMPLE_IDS, SCHEMA_HEADER, VERSION_HEADER
@@ -71,19 +72,49 @@ def receive(answer: http.client.HTTPResponse, asked: Asked, out: Out, *, check: 
     Raises `ProtocolError` when it is not what was asked for, `CutError` when it ends early, and with `check`
     `WrongBytesError` that names every array whose bytes changed on the way.
     """
-    size = answer.length
-    if size is None:
-        raise ProtocolError("expected an answer with a Content-Length, got none")
-    _of_version(answer, asked)
-    frame = _frame(answer, size)
-    if frame.size != size:
-        raise ProtocolError(f"expected {frame.size} bytes by the header, got Content-Length {size}")
-    n_tokens = _n_tokens(frame, asked)
-    buffer = buffer_of(out, size - len(frame.head))
+    frame, n_tokens = _opened(answer, asked)
+    buffer = buffer_of(out, frame.size - len(frame.head))
     wrong = _fill(answer, frame, buffer, check=check)
     if wrong:
         raise WrongBytesError(wrong)
     return _rows(frame, asked, buffer, n_tokens)
+
+
+def receive_planes(answer: http.client.HTTPResponse, asked: Asked, make: MakePlanes, *, check: bool) -> None:
+    """Read an answer of one sample into the planes that `make` makes of its length; raises as `receive`."""
+    frame, n_tokens = _opened(answer, asked)
+    planes = make(n_tokens)
+    scratch = np.empty(max(PIECE_BYTES, *(plane.shape[1] for plane in planes.values())), np.uint8)
+    wrong = []
+    for entry in frame.entries:
+        plane, value = planes[entry.name], 0
+        row_bytes = plane.shape[1]
+        step = len(scratch) // row_bytes
+        for first in range(0, n_tokens, step):
+            rows = min(step, n_tokens - first)
+            piece = scratch[: rows * row_bytes]
+            _read_whole(answer, piece)
+            if check:
+                value = checksums.crc32c(piece, value)
+            plane[first : first + rows] = piece.reshape(rows, row_bytes)
+        if check and value != frame.checksums[entry.name]:
+            wrong.append(_wrong_bytes(entry.name, frame.checksums[entry.name], value))
+    if wrong:
+        raise WrongBytesError(wrong)
+
+
+def _read_whole(answer: http.client.HTTPResponse, piece: NDArray[np.uint8]) -> None:
+    view, done = piece.data, 0
+    while done < len(piece):
+        n_read = answer.readinto(view[done:])
+        if n_read == 0:
+            raise CutError(f"{done} of {len(piece)} bytes of a piece")
+        done += n_read
+
+
+def _wrong_bytes(name: str, expected: int, value: int) -> Problem:
+    message = f"expected crc32c {expected:#010x}, got {value:#010x}"
+    return Problem(where=name, kind="crc32c", message=message)
 
 
 def receive_table(
@@ -107,6 +138,18 @@ def receive_table(
     if wrong := _fill(answer, frame, buffer, check=True):
         raise WrongBytesError(wrong)
     return _arrays(frame, buffer)
+
+
+def _opened(answer: http.client.HTTPResponse, asked: Asked) -> tuple[Frame, int]:
+    """Return the frame and how many rows each array has; raises `ProtocolError` for another answer."""
+    size = answer.length
+    if size is None:
+        raise ProtocolError("expected an answer with a Content-Length, got none")
+    _of_version(answer, asked)
+    frame = _frame(answer, size)
+    if frame.size != size:
+        raise ProtocolError(f"expected {frame.size} bytes by the header, got Content-Length {size}")
+    return frame, _n_tokens(frame, asked)
 
 
 def _of_version(answer: http.client.HTTPResponse, asked: Asked) -> None:
@@ -190,8 +233,7 @@ def _fill(
             at += n_read
         expected = frame.checksums[entry.name]
         if check and value != expected:
-            message = f"expected crc32c {expected:#010x}, got {value:#010x}"
-            wrong.append(Problem(where=entry.name, kind="crc32c", message=message))
+            wrong.append(_wrong_bytes(entry.name, expected, value))
     if len(buffer) == 0:
         answer.read()
     return wrong

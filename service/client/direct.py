@@ -5,8 +5,8 @@ processor's cache. A file that is gone, short or changed is an error with its pa
 """
 
 import os
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import NamedTuple, Self
 
@@ -18,6 +18,7 @@ from schemas.problem import Problem
 from service.client.body import Asked, rows_of
 from service.client.errors import ClientError, DamagedError, InvalidError, ProtocolError
 from service.client.rows import BITS, Out, Rows, buffer_of
+from service.client.stack import Planes
 from service.wire.locations import ArrayLocation, SampleLocation
 
 PIECE_BYTES = 2**20
@@ -108,27 +109,65 @@ class DirectReader:
                 rows = flat[starts[number] * size : starts[number + 1] * size]
                 problems += self._fill(known[number].arrays[name], first * size, end * size, rows)
             arrays[name] = flat.view(BITS[shape.dtype]).reshape(starts[-1], *shape.tail)
-        if problems:
-            parts = ", ".join(dict.fromkeys(problem.where.partition("/")[0] for problem in problems))
-            raise DamagedError(f"part {parts} is damaged", problems)
+        _refuse(problems)
         return rows_of(asked, np.array(starts, np.int64), arrays, buffer)
+
+    def read_planes(self, known: Known, planes: Planes) -> None:
+        """Fill the planes with a whole sample's arrays, block by block; raises as `read`."""
+        problems: list[Problem] = []
+        for name, plane in planes.items():
+            array = known.arrays[name]
+            problems += self._guarded(array, partial(_read_plane, plane=plane, check=self._check))
+        _refuse(problems)
 
     def _fill(self, array: ArrayLocation, first: int, end: int, rows: NDArray[np.uint8]) -> Sequence[Problem]:
         """Fill `rows` with bytes `first` to `end` of an array; return what is wrong with them."""
-        if array.path is None:
-            raise _no_paths()
-        try:
-            file = self._open(array.path)
+
+        def fill(file: OpenFile, array: ArrayLocation) -> Sequence[Problem]:
             if self._check:
                 return _read_blocks(file, array, first, end, rows)
             _read(file, array.offset + first, rows)
+            return ()
+
+        return self._guarded(array, fill)
+
+    def _guarded(
+        self, array: ArrayLocation, fill: Callable[[OpenFile, ArrayLocation], Sequence[Problem]]
+    ) -> Sequence[Problem]:
+        """Read from an array's file; a file that is gone or short is a problem like any other."""
+        if array.path is None:
+            raise _no_paths()
+        try:
+            return fill(self._open(array.path), array)
         except OSError as error:
             message = f"expected to read {array.path}, got: {error.strerror or error}"
             return [_problem(array, "missing", message)]
         except EOFError as error:
             message = f"expected {array.size_bytes} bytes, got a file that {error}"
             return [_problem(array, "short", message)]
-        return ()
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    if problems:
+        parts = ", ".join(dict.fromkeys(problem.where.partition("/")[0] for problem in problems))
+        raise DamagedError(f"part {parts} is damaged", problems)
+
+
+def _read_plane(
+    file: OpenFile, array: ArrayLocation, *, plane: NDArray[np.uint8], check: bool
+) -> list[Problem]:
+    """Read a whole array block by block, each summed and put in its place while it lies in the cache."""
+    problems = []
+    row_bytes, size = plane.shape[1], max(array.block_bytes, 1)
+    scratch = np.empty(min(size, array.length), np.uint8)
+    for block, start in enumerate(range(0, array.length, size)):
+        piece = scratch[: min(size, array.length - start)]
+        _read(file, array.offset + start, piece)
+        if check and (got := checksums.crc32c(piece)) != array.blocks[block]:
+            problems.append(_changed(array, block, got))
+        first = start // row_bytes
+        plane[first : first + len(piece) // row_bytes] = piece.reshape(-1, row_bytes)
+    return problems
 
 
 def _read_blocks(
@@ -145,10 +184,8 @@ def _read_blocks(
         _read(file, array.offset + start, piece)
         for at in range(0, len(piece), size):
             block = (start + at) // size
-            got, expected = checksums.crc32c(piece[at : at + size]), array.blocks[block]
-            if got != expected:
-                message = f"block {block}: expected crc32c {expected:#010x}, got {got:#010x}"
-                problems.append(_problem(array, "crc32c", message))
+            if (got := checksums.crc32c(piece[at : at + size])) != array.blocks[block]:
+                problems.append(_changed(array, block, got))
         if not inside:
             low, high = max(start, first), min(stop, end)
             rows[low - first : high - first] = piece[low - start : high - start]
@@ -162,6 +199,11 @@ def _read(file: OpenFile, offset: int, rows: NDArray[np.uint8]) -> None:
         if n_read == 0:
             raise EOFError(f"ends at byte {offset + done}")
         done += n_read
+
+
+def _changed(array: ArrayLocation, block: int, got: int) -> Problem:
+    message = f"block {block}: expected crc32c {array.blocks[block]:#010x}, got {got:#010x}"
+    return _problem(array, "crc32c", message)
 
 
 def _no_paths() -> ClientError:

@@ -10,11 +10,12 @@ from typing import Literal, Self, TypeVar
 
 from schemas.errors import RecordError
 from schemas.record import canonical_json
-from service.client.body import Asked, WrongBytesError, receive
+from service.client.body import Asked, WrongBytesError, receive, receive_planes
 from service.client.connections import Address, Connections
 from service.client.direct import DirectReader, Known
 from service.client.errors import ChecksumError, DeniedError, ProtocolError
 from service.client.rows import Out, Rows
+from service.client.stack import MakePlanes
 from service.client.transport import Patience, Request, Transport
 from service.wire.locations import Locations, SampleLocation
 from service.wire.names import names_text
@@ -76,6 +77,18 @@ class Session:
         request = _request(asked, headers)
         read = partial(receive, asked=asked, out=out, check=self.settings.check)
         return self.send_checked(request, read)
+
+    def fetch_planes(self, asked: Asked, headers: Mapping[str, str], make: MakePlanes) -> None:
+        """Fill the planes that `make` makes of one whole sample; else as `fetch`."""
+        if self.mode is None:
+            self._choose(asked, headers)
+        if self.mode == "direct":
+            (known,) = self.locate(asked, headers)
+            planes = make(known.n_tokens)
+            self._files.read_planes(known, planes)
+        else:
+            read = partial(receive_planes, asked=asked, make=make, check=self.settings.check)
+            self.send_checked(_request(asked, headers), read)
 
     def send_checked(self, request: Request, read: Callable[[HTTPResponse], T]) -> T:
         """Return what `read` makes of an answer; bytes that changed on the way are asked for once more.

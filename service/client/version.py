@@ -15,10 +15,11 @@ from schemas.problem import Problem
 from schemas.sample import ID_PATTERN
 from schemas.schema import Schema
 from schemas.wiring import Wiring
-from service.client.answers import SampleAnswer, SamplePage
+from service.client.answers import IdentityAnswer, SampleAnswer, SamplePage
 from service.client.body import Asked, Shape, receive_table, shapes_of
 from service.client.rows import Out, Rows
 from service.client.session import Mode, Session
+from service.client.stack import MakeStates, Stack, Stacking, new_states
 from service.client.transport import Request
 from service.wire.locations import SampleLocation
 from service.wire.names import SCHEMA_HEADER, WIRING_HEADER
@@ -66,6 +67,11 @@ class Version:
         """How samples are fetched: `http` or `direct`; `None` until the first fetch has found out."""
         return self.session.mode
 
+    @cached_property
+    def dataset_id(self) -> str:
+        """The dataset's own id, which cards name it by."""
+        return IdentityAnswer.read(self._ask("/schema"), f"{self._path}/schema").dataset_id
+
     def samples(
         self, *, split: str | None = None, min_tokens: int = 0, min_trained: int = 0, page: int = 1000
     ) -> Iterator[SampleAnswer]:
@@ -110,6 +116,24 @@ class Version:
         """Return several samples' rows end to end, in the order asked; else as `tensors`."""
         asked = self._asked(tuple(sample_ids), names, None, is_batch=True)
         return self.session.fetch(asked, self._headers, out)
+
+    def stack(
+        self,
+        sample_id: str,
+        names: Sequence[str],
+        columns: Sequence[str] = ("input_ids",),
+        *,
+        out: MakeStates = new_states,
+    ) -> Stack:
+        """Return a sample's tensors as one array `[T, K, H]`, in the order of `names`, and token columns.
+
+        Each byte is written once, into the array that `out` makes. Raises as `tensors`, and `SchemaError` for
+        tensors that differ in dtype or width.
+        """
+        asked = self._asked((sample_id,), (*names, *columns), None, is_batch=False)
+        stacking = Stacking(self.schema, names, columns, out)
+        self.session.fetch_planes(asked, self._headers, stacking.planes)
+        return stacking.done()
 
     def locations(
         self, sample_ids: Sequence[str], names: Sequence[str] | None = None

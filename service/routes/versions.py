@@ -41,6 +41,7 @@ class SchemaAnswer(BaseModel):
     """The target, and every tensor and token column by name."""
 
     dataset: str
+    dataset_id: str
     version: int
     fingerprint: str
     target: Target
@@ -71,6 +72,7 @@ def get_schema(
         return JSONResponse(sample_schema(served), headers=served.headers, media_type=JSON_SCHEMA_TYPE)
     return SchemaAnswer(
         dataset=served.dataset,
+        dataset_id=served.snapshot.version.dataset_id,
         version=served.number,
         fingerprint=served.snapshot.version.schema_fingerprint,
         target=schema.target,

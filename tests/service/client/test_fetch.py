@@ -70,6 +70,11 @@ def assert_is(rows: Rows, sample: SampleData, window: slice = slice(None)) -> No
     assert rows.sample_ids == (sample.sample_id,)
 
 
+def test_a_version_knows_its_datasets_id(client: Client, root: Path, written: Written) -> None:
+    record = Dataset.open(open_door(str(root)), "demo").snapshot().version
+    assert client.version("demo").dataset_id == record.dataset_id
+
+
 @MODES
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_whole_samples_are_bit_for_bit(url: str, written: Written, dtype: str, direct: bool) -> None:
