@@ -13,10 +13,10 @@ from datagen.adapters.deepspec_export import DeepSpecFormat
 from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
 from datagen.adapters.speculators_export import SpeculatorsFormat
 from datagen.checking import card_of
+from datagen.engines.target_head import TargetHead
 from datagen.errors import ConfigError, ExportError
 from datagen.export_folder import ExportFolder, Written, write_files
 from datagen.export_target import read_head
-from datagen.replay.target_head import TargetHead
 from datagen.store.dataset import Dataset
 from datagen.store.index import Location
 from datagen.store.opening import open_door
@@ -242,8 +242,8 @@ def run_export(
         if plan.source.vocabulary is not None:
             beside += plan.format.write_vocabulary(folder.path, plan.source.vocabulary)
         paths = {row.number: file.path for file in plan.files for row in file.rows}
-        files = [paths[row.number] for row in plan.rows]
-        folder.put(ROWS, rows_text([row.location for row in plan.rows], files))
+        lies_in = [paths[row.number] for row in plan.rows]
+        folder.put(ROWS, rows_text([row.location for row in plan.rows], lies_in))
         folder.finish(plan.card, [*beside, ROWS])
         return folder.written()
 
