@@ -19,7 +19,6 @@ from torch import Tensor
 from datagen.engines.architecture import read_config
 from datagen.engines.base import Capture, Engine, EngineInfo
 from datagen.engines.errors import EngineError, OpeningError
-from datagen.engines.files_head import FilesHead
 from datagen.engines.identity import longest_sample as positions_of
 from datagen.engines.identity import read_target
 from datagen.engines.loading import TORCH_DTYPES
@@ -33,6 +32,7 @@ from datagen.engines.server_proof import prove
 from datagen.engines.server_requests import Requests
 from datagen.engines.settings import EngineSettings
 from datagen.engines.synthetic import NUMPY_DTYPES
+from datagen.engines.target_head import TargetHead
 from schemas.boundary import EMBED, FINAL_NORMED
 from schemas.problem import Problem
 from schemas.schema import Schema
@@ -123,24 +123,24 @@ class Server:
         self.config = config
         self.asking = Asking(settings.openai, facts.served_model)
         self.proof: Mapping[str, str] = {}
-        self._head: FilesHead | None = None
+        self._head: TargetHead | None = None
         self._closed = False
         self._threads = ThreadPoolExecutor(settings.openai.concurrency, thread_name_prefix="server")
 
     def open(self) -> None:
         """Prove what can be; raises `EngineError` with what does not hold."""
         try:
-            head: FilesHead | None = self.head()
+            head: TargetHead | None = self.head()
             without = ""
         except OpeningError as error:
             head, without = None, error.problems[0].message if error.problems else error.headline
         self.proof = prove(self.asking, self.settings, self.target, head, without)
 
-    def head(self) -> FilesHead:
+    def head(self) -> TargetHead:
         """Return the ends of the model; raises `OpeningError` where its files do not tell them."""
         if self._head is None:
             folder = locate(self.settings, with_weights=True).folder
-            self._head = FilesHead(folder, self.config, self.settings.dtype)
+            self._head = TargetHead(folder, self.config, self.settings.dtype)
         return self._head
 
     def check_ends(self, layers: ServerLayers) -> None:

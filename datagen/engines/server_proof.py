@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 
 from datagen.engines.errors import EngineError
-from datagen.engines.files_head import FilesHead
 from datagen.engines.loading import TORCH_DTYPES
 from datagen.engines.server_asking import Asking, Told
 from datagen.engines.settings import EngineSettings
+from datagen.engines.target_head import TargetHead
 from schemas.boundary import EMBED, FINAL, name_of
 from schemas.problem import Problem
 from schemas.target import Target
@@ -21,7 +21,7 @@ MIN_AGREEMENT = 0.9
 
 
 def prove(
-    asking: Asking, settings: EngineSettings, target: Target, head: FilesHead | None, without: str
+    asking: Asking, settings: EngineSettings, target: Target, head: TargetHead | None, without: str
 ) -> Mapping[str, str]:
     """Return what a run records: what was proven of the server's slots, and what is taken on trust.
 
@@ -72,7 +72,7 @@ def _shape_problems(told: Told, settings: EngineSettings, target: Target, n_slot
     return problems
 
 
-def _embed_problems(told: Told, head: FilesHead, ids: NDArray[np.int32], slot: int) -> list[Problem]:
+def _embed_problems(told: Told, head: TargetHead, ids: NDArray[np.int32], slot: int) -> list[Problem]:
     if torch.equal(told.states[:, slot], head.embed(ids)):
         return []
     message = f"expected the rows of the model's embedding table in slot {slot}, got others"
@@ -80,7 +80,7 @@ def _embed_problems(told: Told, head: FilesHead, ids: NDArray[np.int32], slot: i
     return [Problem(where=EMBED, kind="states", message=message, repair=repair)]
 
 
-def _final_problems(told: Told, head: FilesHead, slot: int) -> list[Problem]:
+def _final_problems(told: Told, head: TargetHead, slot: int) -> list[Problem]:
     assert told.argmax is not None
     chosen = head.choose(told.states[:, slot].contiguous())
     agreeing = int((chosen == told.argmax).sum())

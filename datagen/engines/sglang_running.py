@@ -19,7 +19,6 @@ from torch import Tensor
 from datagen.engines.architecture import read_config
 from datagen.engines.base import Capture, Engine, EngineInfo
 from datagen.engines.errors import EngineError, OpeningError
-from datagen.engines.files_head import FilesHead
 from datagen.engines.identity import read_target
 from datagen.engines.loading import TORCH_DTYPES
 from datagen.engines.model_files import locate
@@ -28,6 +27,7 @@ from datagen.engines.sample_checks import checked
 from datagen.engines.settings import EngineSettings
 from datagen.engines.sglang_inside import SglangLayers, engine_version, layers_of, longest_sample
 from datagen.engines.synthetic import NUMPY_DTYPES
+from datagen.engines.target_head import TargetHead
 from schemas.boundary import EMBED
 from schemas.schema import Schema
 
@@ -91,7 +91,7 @@ class Running:
         self._thread = thread
         folder = locate(settings, with_weights=True).folder
         self.config: Any = read_config(folder, trust_remote_code=settings.trust_remote_code)
-        self.ends = FilesHead(folder, self.config, settings.dtype)
+        self.ends = TargetHead(folder, self.config, settings.dtype)
         if layers.embed_beside and self.ends.embedding_problem is not None:
             raise OpeningError("embed cannot be made", [self.ends.embedding_problem])
 

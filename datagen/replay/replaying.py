@@ -6,6 +6,7 @@ from pathlib import Path
 from datagen.audit import audit_name
 from datagen.engines.model_files import locate
 from datagen.engines.settings import EngineSettings
+from datagen.engines.target_head import TargetHead
 from datagen.engines.weights import weights_digest
 from datagen.errors import ConfigError
 from datagen.replay.candidates import Candidate
@@ -17,7 +18,6 @@ from datagen.replay.errors import ReplayError
 from datagen.replay.measuring import Watch
 from datagen.replay.running import DraftRunner
 from datagen.replay.screening import MIN_PAIRS, Findings, Question, search, search_boundaries
-from datagen.replay.target_head import TargetHead
 from datagen.replay.verdict import Verdict, judge
 from datagen.store.dataset import Dataset
 from datagen.store.door import Door

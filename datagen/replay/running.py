@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import kl_div
 
+from datagen.engines.target_head import LOGIT_BYTES, TargetHead
 from datagen.replay.candidates import Change, Inputs
 from datagen.replay.draft import Draft
 from datagen.replay.flags import FLAG_NAMES, Flags
 from datagen.replay.measuring import Case, Run, Tensors
 from datagen.replay.score import Ids, Labels
-from datagen.replay.target_head import LOGIT_BYTES, TargetHead
 from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.contract import Rope
 from schemas.wiring import TargetRole

@@ -5,8 +5,9 @@ at a time, and every other step is one correctly rounded operation: a row's resu
 beside it nor on the machine. bfloat16 is worked with by its bits, since numpy has no such type.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from schemas.schema import DType
 
 _BLOCK_BYTES = 1 << 18
 """Of float32 that a block of rows is: a few such blocks stay in a core's own cache."""
-_FLOATS = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
+_FLOATS: Mapping[str, np.dtype[Any]] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 
 
 def apply_norm(norm: FinalNorm, rows: NDArray[np.generic], dtype: DType) -> NDArray[np.generic]:
@@ -25,7 +26,7 @@ def apply_norm(norm: FinalNorm, rows: NDArray[np.generic], dtype: DType) -> NDAr
     `rows` are values of `dtype`; those of bfloat16 may be given as their bits (uint16) or as
     `ml_dtypes.bfloat16`. Raises `ValueError` for rows that are not `[T, hidden_size]` of that dtype.
     """
-    bits = np.dtype("<u2") if dtype == "bfloat16" else _FLOATS[dtype]
+    bits: np.dtype[Any] = np.dtype("<u2") if dtype == "bfloat16" else _FLOATS[dtype]
     if rows.ndim != 2 or rows.shape[1] != norm.hidden_size or rows.dtype.itemsize != bits.itemsize:
         raise ValueError(
             f"expected rows [T, {norm.hidden_size}] of {dtype}, got {list(rows.shape)} of {rows.dtype}"

@@ -58,9 +58,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "rich": ("datagen.commands", "datagen.progress", "datagen.printing"),
     "safetensors": (
         "datagen.adapters.safe_loading",
-        "datagen.engines.files_head",
+        "datagen.engines.named_weights",
         "datagen.engines.server_folder",
-        "datagen.replay.target_head",
         "datagen.replay.weight_files",
     ),
     "starlette": (
@@ -76,7 +75,6 @@ DOORS: dict[str, tuple[str, ...]] = {
         "datagen.replay.draft",
         "datagen.replay.rotary",
         "datagen.replay.sizes",
-        "datagen.replay.target_head",
         "datagen.template.text",
         "datagen.template.tokenizer",
     ),

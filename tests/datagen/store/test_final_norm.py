@@ -1,5 +1,7 @@
 """The numpy norm against the models' own classes, and the same bytes whatever is asked for at once."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -21,7 +23,7 @@ from schemas.schema import DType
 from tests.builders import random_rows, tiny_norm
 
 EPS = 1e-5
-CLASSES = {
+CLASSES: dict[str, tuple[Any, NormRecipe]] = {
     "llama": (LlamaRMSNorm, NormRecipe("rms_norm", EPS, 0.0, "before_scale")),
     "qwen3": (Qwen3RMSNorm, NormRecipe("rms_norm", EPS, 0.0, "before_scale")),
     "gpt_oss": (GptOssRMSNorm, NormRecipe("rms_norm", EPS, 0.0, "after_scale")),
@@ -50,7 +52,7 @@ def test_it_is_what_the_models_class_makes(name: str, dtype: DType) -> None:
     make, recipe = CLASSES[name]
     width, n_rows = 576, 300
     generator = torch.Generator().manual_seed(7)
-    module: nn.Module = make(width, eps=EPS).to(TORCH[dtype])
+    module = make(width, eps=EPS).to(TORCH[dtype])
     for parameter in module.parameters():
         parameter.data = (torch.randn(width, generator=generator) * 0.3 + 1).to(TORCH[dtype])
     # From rows where epsilon counts to rows as large as a sink's.

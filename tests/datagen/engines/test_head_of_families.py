@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from datagen.engines.architecture import read_config
 from datagen.engines.errors import OpeningError
-from datagen.engines.files_head import FilesHead
 from datagen.engines.opening import open_engine, read_target
 from datagen.engines.settings import EngineSettings
+from datagen.engines.target_head import TargetHead
 from schemas.schema import DType, Schema
 from tests.contract.engine_contract import token_errors
 from tests.datagen.engines.conftest import TinyFolder
@@ -21,15 +21,13 @@ from tests.datagen.engines.tiny_models import CAUSAL, IMAGE_TEXT
 
 MORE_THAN_A_TABLE = {"gemma3", "gpt2", "opt"}
 """Scaled rows, or positions added to them."""
-RENAMED = {"gpt_neox"}
-"""Its files call the head otherwise than the class that loads them does."""
 
 
-def head_of(folder: Path, dtype: DType) -> FilesHead:
-    return FilesHead(folder, read_config(folder, trust_remote_code=False), dtype)
+def head_of(folder: Path, dtype: DType) -> TargetHead:
+    return TargetHead(folder, read_config(folder, trust_remote_code=False), dtype)
 
 
-@pytest.mark.parametrize("family", [one for one in (*CAUSAL, *IMAGE_TEXT) if one not in RENAMED])
+@pytest.mark.parametrize("family", [*CAUSAL, *IMAGE_TEXT])
 def test_they_are_those_of_the_whole_model(family: str, tiny_folder: TinyFolder) -> None:
     folder = tiny_folder(family)
     settings = EngineSettings(model=str(folder), dtype="float32", device="cpu")
@@ -53,12 +51,6 @@ def test_they_are_those_of_the_whole_model(family: str, tiny_folder: TinyFolder)
     engine.close()
 
 
-@pytest.mark.parametrize("family", sorted(RENAMED))
-def test_a_head_by_another_name_is_told(family: str, tiny_folder: TinyFolder) -> None:
-    with pytest.raises(OpeningError, match=r"lm_head: expected one weight in the files of .*, got none"):
-        head_of(tiny_folder(family), "float32")
-
-
 def test_weights_that_are_not_there_are_told_by_name(tiny_folder: TinyFolder, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "model")
     weights = load_file(folder / "model.safetensors")
@@ -69,4 +61,4 @@ def test_weights_that_are_not_there_are_told_by_name(tiny_folder: TinyFolder, tm
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(OpeningError) as caught:
         head_of(folder, "float32")
-    assert [problem.where for problem in caught.value.problems] == ["model.norm"]
+    assert [problem.where for problem in caught.value.problems] == ["model.norm.weight"]

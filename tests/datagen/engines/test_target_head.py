@@ -9,10 +9,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from datagen.engines import target_head
 from datagen.engines.errors import OpeningError
-from datagen.replay import target_head
-from datagen.replay.errors import ReplayError
-from datagen.replay.target_head import TargetHead
+from datagen.engines.target_head import TargetHead
 from tests.datagen.engines import tiny_models
 
 VOCAB = tiny_models.VOCAB
@@ -82,7 +81,7 @@ def test_weights_that_are_not_there(tmp_path: Path) -> None:
     weights = load_file(tmp_path / "model.safetensors")
     kept = {name: one for name, one in weights.items() if name not in ("model.norm.weight", "lm_head.weight")}
     save_file(kept, tmp_path / "model.safetensors")
-    with pytest.raises(ReplayError) as caught:
+    with pytest.raises(OpeningError) as caught:
         TargetHead.of(tmp_path)
     assert {problem.where for problem in caught.value.problems} == {"lm_head.weight", "model.norm.weight"}
 
@@ -92,7 +91,7 @@ def test_rows_of_another_size(tmp_path: Path) -> None:
     weights = load_file(tmp_path / "model.safetensors")
     weights["lm_head.weight"] = weights["lm_head.weight"][:-1].clone()
     save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(ReplayError, match=f"lm_head: expected {VOCAB} rows of 48, got"):
+    with pytest.raises(OpeningError, match=f"lm_head: expected {VOCAB} rows of 48, got"):
         TargetHead.of(tmp_path)
 
 
@@ -100,7 +99,7 @@ def test_a_file_that_was_cut(tmp_path: Path) -> None:
     _model("llama").save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(ReplayError, match="expected a whole safetensors file"):
+    with pytest.raises(OpeningError, match="expected a whole safetensors file"):
         TargetHead.of(tmp_path)
 
 
