@@ -17,6 +17,7 @@ from datagen.engines.target_head import TargetHead
 from datagen.errors import ConfigError, ExportError
 from datagen.export_folder import ExportFolder, Written, write_files
 from datagen.export_target import read_head
+from datagen.kept_norm import norm_of
 from datagen.store.dataset import Dataset
 from datagen.store.index import Location
 from datagen.store.opening import open_door
@@ -114,7 +115,7 @@ def plan_export(asked: Asked) -> ExportPlan:
     file_format = FORMATS[asked.format]
     reference = parse_reference(asked.dataset)
     snapshot = Dataset.open(open_door(reference.root), reference.dataset).snapshot(reference.version)
-    norm = snapshot.final_norm()
+    norm = norm_of(snapshot, asked.target_model)
     pinned = str(reference._replace(version=snapshot.version.number))
     facts = DatasetFacts(pinned, snapshot.schema, snapshot.version, norm)
     trainer = file_format.trainer_of(snapshot.schema)

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from datagen.adapters.draft_vocabulary import DraftVocabulary, choose_tokens, count_trained
 from datagen.store.final_norm import apply_norm
@@ -39,6 +40,19 @@ class PlannedFile(NamedTuple):
     size_bytes: int
 
 
+class TargetEnds(Protocol):
+    """What a format may need of the target's weights: its table, and what makes logits of states."""
+
+    @property
+    def embedding(self) -> Tensor:
+        """The table, `[V, H]`."""
+        ...
+
+    def logits(self, states: Tensor, *, norm: bool = True) -> Tensor:
+        """Return the logits of states `[N, H]`, which are normed already without `norm`: `[N, V]`."""
+        ...
+
+
 @dataclass(frozen=True)
 class Source:
     """What the samples are read from, and the wiring that they are exported in.
@@ -54,6 +68,12 @@ class Source:
     """The target's."""
     rows: tuple[Row, ...] = ()
     draft_vocab_size: int | None = None
+    head: TargetEnds | None = None
+    """The target's ends, where a model was named to read them from."""
+    sequence_length: int | None = None
+    """Tokens that every sample is cut or padded to, for a format that stacks them; the longest by default."""
+    probs_top_k: int | None = None
+    """How many of a token's probabilities are kept, for a format that has such; all by default."""
 
     @property
     def schema(self) -> Schema:
@@ -107,6 +127,11 @@ class ExportFormat(Protocol):
     """`NAME==VERSION` of the consumer whose declared wiring it is made for."""
     vocabulary_files: tuple[str, ...] = ()
     """What `write_vocabulary` writes, for people; a format without is refused a draft's vocabulary."""
+
+    holds_out: bool = True
+    """Whether the trainer can hold out its last rows; one that trains on every row is given no others."""
+    options: frozenset[str] = frozenset()
+    """Which of the settings of a few formats alone (`sequence_length`, `probs_top_k`) it knows."""
 
     def trainer_of(self, schema: Schema) -> str:  # noqa: ARG002
         """Return the trainer, for a format in which the dataset decides by which state the draft learns."""

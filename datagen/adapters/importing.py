@@ -53,6 +53,8 @@ class ImportOptions:
     padding: Padding = "tell"
     endings: tuple[int, ...] = ()
     whole: frozenset[str] = frozenset()
+    first_token: int | None = None
+    """The token that every sample begins with, for a format that drops it."""
 
 
 @dataclass(frozen=True)

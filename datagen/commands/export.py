@@ -41,6 +41,9 @@ def command(arguments: Sequence[str]) -> int:
         target=given.target,
         splits=_names(given.split) or (),
         draft_vocab_size=given.draft_vocab_size,
+        target_model=given.target_model,
+        sequence_length=given.sequence_length,
+        probs_top_k=given.probs_top_k,
     )
     plan = plan_export(asked)
     written = None if given.dry_run else run(plan, given.workers or _usual_workers())
@@ -78,6 +81,23 @@ def _parser() -> Parser:
         type=at_least_one,
         metavar="N",
         help="write which N tokens the draft is to know, those trained on most often (default: all)",
+    )
+    parser.add_argument(
+        "--target-model",
+        metavar="MODEL",
+        help="the target, a folder or a hub id, for a format that holds what its lm_head makes",
+    )
+    parser.add_argument(
+        "--sequence-length",
+        type=at_least_one,
+        metavar="S",
+        help="cut or pad every sample to S tokens, for a format that stacks them (default: the longest)",
+    )
+    parser.add_argument(
+        "--probs-top-k",
+        type=at_least_one,
+        metavar="K",
+        help="keep the K largest probabilities of a token, for a format that has them (default: all)",
     )
     parser.add_argument(
         "--workers", type=at_least_one, metavar="N", help="files written at once (default: two a core)"
@@ -154,7 +174,10 @@ def in_words(plan: ExportPlan, written: Written | None) -> Iterator[str]:
     held_out = len(plan.rows) - plan.n_train
     yield f"dataset  {dataset}: {len(plan.rows):,} samples, {plan.n_tokens:,} tokens"
     yield f"format   {plan.format.name}, for {wiring.title}: input {', '.join(wiring.fc)}{target}"
-    yield f"rows     {plan.n_train:,} for training, then {held_out:,} held out, in whole conversations"
+    if plan.format.holds_out:
+        yield f"rows     {plan.n_train:,} for training, then {held_out:,} held out, in whole conversations"
+    else:
+        yield f"rows     {plan.n_train:,}, all of them for training: the trainer holds none out of a folder"
     if written is None:
         files = f"{len(plan.files):,} files of states"
         yield f"size     {human_bytes(plan.size_bytes)} in {files} and a few small ones; nothing is written"

@@ -14,7 +14,7 @@ def test_ids_mean_the_boundaries_that_were_asked_for(trainer: str) -> None:
     boundaries = (3, 17, 30)
     taken = resolve_trainer(trainer, None, LLAMA, ids=plain_ids(trainer, None, LLAMA, boundaries)).wiring
     if taken is not None:
-        assert taken.boundaries == boundaries or trainer == "eagle"
+        assert taken.boundaries == boundaries
 
 
 @pytest.mark.parametrize(("trainer", "ids"), [("deepspec", (-1, 2, 31)), ("automodel", (-1, 2, 31))])

@@ -1,0 +1,228 @@
+"""NeMo Automodel's EAGLE-3 cache, read: the draft's inputs, and tokens moved back to their states.
+
+A cache has no final state: of it only probabilities over the draft's tokens are left, which are no tensor of
+the target's. Its shift drops each sample's first token and mask; an export of ours keeps them beside, for
+others they are to be said. Source of the format: `automodel_layout`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
+
+from datagen.adapters.automodel_layout import (
+    CACHE_DTYPES,
+    FIRST_TOKENS,
+    N_LAYERS,
+    SAFETENSORS_DTYPES,
+    VERSION,
+    kept_probs,
+    shard_fields,
+    shard_name,
+)
+from datagen.adapters.cache_folder import MANIFEST, Caches, Found, count_in, folders_of, read_manifest
+from datagen.adapters.errors import ForeignFileError
+from datagen.adapters.foreign_samples import Slot
+from datagen.adapters.importing import ForeignRow, ImportOptions, OpenFiles
+from datagen.adapters.padding import real_tokens
+from datagen.adapters.tensor_arrays import array_of
+from schemas.problem import Problem
+
+_COUNTS = ("num_samples", "shard_size", "seq_length", "aux_hidden_dim", "draft_vocab_size")
+_READ = ("input_ids", "attention_mask", "loss_mask", "aux_hidden_states")
+
+
+class AutomodelFiles:
+    """The cache of format version 2; an `ImportFormat`."""
+
+    name = "automodel"
+
+    def open(self, paths: Sequence[Path], options: ImportOptions) -> OpenFiles:
+        """Open caches by their folders or manifests."""
+        caches = [_Cache(folder, options) for folder in folders_of(paths)]
+        return Caches(caches, options.target, (), [_lost(cache.folder) for cache in caches])
+
+
+class _Cache:
+    """One folder; a shard is opened anew for every sample that is read of it."""
+
+    def __init__(self, folder: Path, options: ImportOptions) -> None:
+        """Read the manifest and the shards' heads; raises `ForeignFileError` where there is no manifest."""
+        self.folder = folder
+        self.problems: list[Problem] = []
+        self._options = options
+        manifest = read_manifest(folder, "a cache of Automodel's precompute_eagle3")
+        self._check_version(manifest)
+        self._counts = {name: self._count(manifest, name) for name in _COUNTS}
+        self.layer_ids = self._layers(manifest)
+        self.width = self._counts["aux_hidden_dim"] // N_LAYERS
+        self._check_target(manifest)
+        # A manifest that is wrong says nothing that shards could be held against.
+        if not self.problems:
+            self._check_shards(manifest)
+        self.n_samples = 0 if self.problems else self._counts["num_samples"]
+        self._firsts = self._read_firsts()
+
+    def found(self, number: int) -> Found:
+        shard, inside = divmod(number, self._counts["shard_size"])
+        return Found(self.folder / shard_name(shard), f"{shard_name(shard)}[{inside}]")
+
+    def read(self, number: int) -> ForeignRow:
+        inside = number % self._counts["shard_size"]
+        path, name = self.found(number)
+        where = f"{path.parent / name}"
+        try:
+            with safe_open(path, framework="pt") as opened:
+                ids, attention, mask, aux = (array_of(opened.get_slice(name)[inside]) for name in _READ)
+        except (SafetensorError, OSError, IndexError) as error:
+            raise _refused(where, "damaged", f"expected a whole sample, got {_first_line(error)}") from error
+        n_real = len(ids) if self._options.padding == "keep" else real_tokens(attention, where)
+        first_id, first_mask = self._first(number, where)
+        slots = [
+            Slot(f"aux_hidden_states[{slot}]", aux[:n_real, slot * self.width : (slot + 1) * self.width])
+            for slot in range(N_LAYERS)
+        ]
+        return ForeignRow(
+            np.concatenate([[first_id], ids[: n_real - 1]]).astype(np.int64),
+            np.concatenate([[first_mask], mask[: n_real - 1]]),
+            tuple(slots),
+        )
+
+    def _first(self, number: int, where: str) -> tuple[int, int]:
+        """Return a sample's first token and its mask, which its place before all others makes 0 elsewhere."""
+        if self._firsts is not None:
+            return int(self._firsts["input_ids"][number]), int(self._firsts["loss_mask"][number])
+        if self._options.first_token is None:
+            message = "expected each sample's first token, which Automodel's shift drops, got none"
+            repair = "give --first-token with the id that every prompt begins with"
+            raise _refused(where, "first_token", message, repair)
+        return self._options.first_token, 0
+
+    def _check_version(self, manifest: Mapping[str, Any]) -> None:
+        if (got := manifest.get("format_version")) != VERSION:
+            self._wrong(MANIFEST, "manifest", f"expected format_version {VERSION}, got {got!r}")
+        if (got := manifest.get("dtype")) not in CACHE_DTYPES.values():
+            known = ", ".join(CACHE_DTYPES.values())
+            self._wrong(MANIFEST, "manifest", f"expected dtype {known}, got {got!r}")
+
+    def _count(self, manifest: Mapping[str, Any], name: str) -> int:
+        value = count_in(manifest, name)
+        if value is None:
+            self._wrong(MANIFEST, "manifest", f"expected {name} above 0, got {manifest.get(name)!r}")
+        return value or 0
+
+    def _layers(self, manifest: Mapping[str, Any]) -> list[int]:
+        ids = manifest.get("aux_layer_ids")
+        if (
+            isinstance(ids, list)
+            and len(ids) == N_LAYERS
+            and all(type(one) is int and one >= 0 for one in ids)
+        ):
+            return ids
+        message = f"expected aux_layer_ids of {N_LAYERS} layers from 0 up, got {ids!r}"
+        self._wrong(MANIFEST, "manifest", message[:300])
+        return []
+
+    def _check_target(self, manifest: Mapping[str, Any]) -> None:
+        target = self._options.target
+        expected = {
+            "target_vocab_size": target.vocab_size,
+            "aux_hidden_dim": N_LAYERS * target.hidden_size,
+        }
+        for name, size in expected.items():
+            if (got := manifest.get(name)) != size:
+                message = f"expected {name} {size} of {target.model_id}, got {got!r}"
+                self._wrong(MANIFEST, "target", message, "name the target that these states are of")
+        if self.layer_ids and max(self.layer_ids) >= target.n_layers:
+            message = f"expected layers below {target.n_layers} of {target.model_id}, got {self.layer_ids}"
+            self._wrong(MANIFEST, "target", message, "name the target that these states are of")
+
+    def _check_shards(self, manifest: Mapping[str, Any]) -> None:
+        n_samples, size = self._counts["num_samples"], self._counts["shard_size"]
+        n_shards = -(-n_samples // size)
+        there = {path.name for path in self.folder.glob("shard-*.safetensors")}
+        told = f"expected {n_shards} shards of {n_samples} samples, {size} each"
+        missing = next((name for name in map(shard_name, range(n_shards)) if name not in there), None)
+        if missing is not None:
+            repair = "copy the cache again: its trainer takes no gaps either"
+            self._wrong(missing, "gap", f"{told}, got {len(there)} without this one", repair)
+            return
+        if len(there) != n_shards:
+            self._wrong(shard_name(n_shards), "manifest", f"{told}, got {len(there)}")
+            return
+        dtype = {short: name for name, short in CACHE_DTYPES.items()}[manifest["dtype"]]
+        top_k = manifest.get("target_probs_topk")
+        fields = shard_fields(
+            SAFETENSORS_DTYPES[dtype],
+            self.width,
+            self._counts["draft_vocab_size"],
+            kept_probs(top_k if type(top_k) is int else None, self._counts["draft_vocab_size"]),
+        )
+        for number in range(n_shards):
+            n_inside = min(size, n_samples - number * size)
+            shapes = {
+                name: (field.dtype, [n_inside, self._counts["seq_length"], *field.rest])
+                for name, field in fields.items()
+            }
+            self._check_shard(shard_name(number), shapes)
+
+    def _check_shard(self, name: str, shapes: Mapping[str, tuple[str, list[int]]]) -> None:
+        try:
+            with safe_open(self.folder / name, framework="pt") as opened:
+                pieces = {key: opened.get_slice(key) for key in opened.keys()}  # noqa: SIM118 - no mapping
+                got = {key: (piece.get_dtype(), piece.get_shape()) for key, piece in pieces.items()}
+        except (SafetensorError, OSError) as error:
+            message = f"expected a whole safetensors file, got {_first_line(error)}"
+            self._wrong(name, "damaged", message, "copy it again: it was cut off")
+            return
+        for key, (dtype, shape) in shapes.items():
+            if got.get(key) != (dtype, shape):
+                told = f"{got[key][0]} {got[key][1]}" if key in got else "none"
+                message = f"expected {dtype} {shape}, as the manifest says, got {told}"
+                self._wrong(f"{name}: {key}", "manifest", message)
+
+    def _read_firsts(self) -> dict[str, NDArray[Any]] | None:
+        path = self.folder / FIRST_TOKENS
+        if not path.is_file():
+            return None
+        try:
+            found: dict[str, NDArray[Any]] = load_file(path)
+        except (SafetensorError, OSError) as error:
+            self._wrong(
+                FIRST_TOKENS, "damaged", f"expected a whole safetensors file, got {_first_line(error)}"
+            )
+            return None
+        for name in ("input_ids", "loss_mask"):
+            if name not in found or found[name].shape != (self.n_samples,):
+                got = list(found[name].shape) if name in found else "none"
+                self._wrong(FIRST_TOKENS, "shape", f"expected {name} [{self.n_samples}], got {got}")
+                return None
+        return found
+
+    def _wrong(self, name: str, kind: str, message: str, repair: str | None = None) -> None:
+        where = str(self.folder / name)
+        self.problems.append(Problem(where=where, kind=kind, message=message, repair=repair))
+
+
+def _lost(folder: Path) -> Problem:
+    return Problem(
+        where=str(folder),
+        kind="lost",
+        severity="note",
+        message="a cache of Automodel keeps no final state: the draft's inputs come in, probabilities over "
+        "the draft's tokens do not, and a dataset of them alone can train no draft",
+        repair="capture final of the same samples in a run of its own",
+    )
+
+
+def _refused(where: str, kind: str, message: str, repair: str | None = None) -> ForeignFileError:
+    problem = Problem(where=where, kind=kind, message=message, repair=repair)
+    return ForeignFileError("the sample cannot be read", [problem])
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0].strip().rstrip(".")[:200]

@@ -1,0 +1,28 @@
+"""torch tensors as numpy arrays and back, of the same memory, bfloat16 too."""
+
+import ml_dtypes
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def array_of(tensor: Tensor) -> NDArray[np.generic]:
+    """Return a tensor's values as an array of the same dtype.
+
+    >>> array_of(torch.tensor([1.5], dtype=torch.bfloat16))
+    array([1.5], dtype=bfloat16)
+    """
+    tensor = tensor.detach().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        bits: NDArray[np.generic] = tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+        return bits
+    return np.asarray(tensor.numpy())
+
+
+def tensor_of(array: NDArray[np.generic]) -> Tensor:
+    """Return an array's values as a tensor of the same dtype; a read-only array is copied."""
+    array = np.require(array, requirements=["C", "W"])
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
