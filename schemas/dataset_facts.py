@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from schemas.final_norm import FinalNorm, derivable
-from schemas.records import VersionRecord
+from schemas.records import NumberedVersion
 from schemas.schema import Schema
 
 
@@ -13,7 +13,7 @@ class DatasetFacts:
 
     reference: str
     schema: Schema
-    version: VersionRecord
+    version: NumberedVersion
     final_norm: FinalNorm | None = None
     """The target's, where it is kept with the dataset or was given."""
 
