@@ -10,8 +10,12 @@ from pathlib import Path
 
 from datagen.adapters.automodel_export import AutomodelFormat
 from datagen.adapters.deepspec_export import DeepSpecFormat
+from datagen.adapters.eagle_export import EagleFormat
 from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
+from datagen.adapters.modelopt_export import ModelOptFormat
+from datagen.adapters.specforge_export import SpecForgeFormat
 from datagen.adapters.speculators_export import SpeculatorsFormat
+from datagen.adapters.speculators_v1_export import SpeculatorsV1Format
 from datagen.checking import card_of
 from datagen.engines.target_head import TargetHead
 from datagen.errors import ConfigError, ExportError
@@ -34,7 +38,16 @@ from schemas.trainer_wiring import tensor_problems, trainer_wiring
 from schemas.wiring import Wiring
 
 FORMATS: Mapping[str, ExportFormat] = {
-    known.name: known for known in (SpeculatorsFormat(), DeepSpecFormat(), AutomodelFormat())
+    known.name: known
+    for known in (
+        SpeculatorsFormat(),
+        SpeculatorsV1Format(),
+        SpecForgeFormat(),
+        ModelOptFormat(),
+        EagleFormat(),
+        DeepSpecFormat(),
+        AutomodelFormat(),
+    )
 }
 """Every format that there is, as `--format` names it."""
 

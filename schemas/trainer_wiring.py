@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from schemas.boundary import place_of
 from schemas.card import Card, DatasetVersion
+from schemas.consumers.declared import at_version
 from schemas.consumers.resolution import Shape
 from schemas.consumers.resolve import resolve_trainer
 from schemas.consumers.write import plain_ids
@@ -45,8 +46,11 @@ def trainer_wiring(
     places = [place_of(name, known.n_layers) for name in fc or ()]
     boundaries = tuple(place.boundary for place in places if not isinstance(place, Problem))
     name, version = named(trainer)
-    ids = plain_ids(name, version, shape, boundaries)
+    ids = plain_ids(name, version, shape, boundaries) if boundaries else ()
     taken = resolve_trainer(name, version, shape, ids=ids or None).wiring
+    if taken is not None and not ids and at_version(name, version).consumer.ids_hold_target:
+        # By its ids: without any, all that a dataset keeps would count as the list that it reads.
+        ids = plain_ids(name, version, shape, taken.boundaries)
     sides = Sides(dataset=facts, trainer=trainer, trainer_ids=ids or None)
     if taken is not None and target is not None and taken.target is not None:
         role = taken.target.model_copy(update={"tensor": target})

@@ -155,7 +155,8 @@ class ExportFormat(Protocol):
 
     def write_vocabulary(self, folder: Path, vocabulary: DraftVocabulary) -> list[str]:
         """Write the draft's vocabulary as the trainer reads it, and return its files' paths in `folder`."""
-        raise NotImplementedError(f"{self.name} has no file for a draft's vocabulary")
+        told = f"{self.name} has no file for a draft's vocabulary"
+        raise NotImplementedError(told)
 
     def beside_bytes(self, rows: Sequence[Row]) -> int:  # noqa: ARG002
         """Return about how many bytes the small files take."""

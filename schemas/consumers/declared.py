@@ -99,6 +99,8 @@ class Declared(Record):
     """Boundaries when no ids are written, as formulas of the number of layers; `None`: it has none."""
     default_ids: tuple[str, ...] | None = None
     """Ids when none are given, for a consumer that hands its default on as if it had been written."""
+    fc: tuple[Literal["final_normed"], ...] = ()
+    """Its input, for a consumer that takes no layer but the last state after the norm."""
     takes_ids: bool = True
     ids_hold_target: bool = False
     """Whether the last of its ids is the target, not an input."""
@@ -128,7 +130,7 @@ class Declared(Record):
             return self
         if self.kind == "trainer" and self.target is None:
             raise ValueError("target: expected one, since a trainer has a target, got none")
-        if not self.ids and self.engine is None:
+        if not self.ids and not self.fc and self.engine is None:
             raise ValueError("ids: expected id rules, or the engine whose rules hold, got none")
         return self
 

@@ -115,6 +115,9 @@ def _trained(
 ) -> Wiring | None:
     consumer = found.consumer
     given = _given(way, consumer, shape, ids, draft_config)
+    if consumer.fc:
+        target = consumer.target.tensor if consumer.target else None
+        return None if way.lost else way.wiring(consumer, shape, consumer.fc, target)
     held = rule_of(way, found, shape, engine)
     if held is None or way.lost:
         return None

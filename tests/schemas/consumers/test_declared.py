@@ -10,8 +10,9 @@ from schemas.consumers.versions import in_range, is_before, newest, oldest, rele
 
 NAMES = {
     "trainer": {
-        "automodel", "deepspec", "eagle", "modelopt", "modelopt-hf", "modelopt-streaming", "modelopt-vllm",
-        "specforge", "speculators", "torchspec", "torchspec-hf", "torchspec-sgl", "torchspec-vllm",
+        "automodel", "deepspec", "eagle", "eagle-1", "modelopt", "modelopt-flagged", "modelopt-hf",
+        "modelopt-streaming", "modelopt-vllm", "specforge", "speculators",
+        "torchspec", "torchspec-hf", "torchspec-sgl", "torchspec-vllm",
     },
     "server": {"sglang", "vllm", "vllm-v1", "vllm-v2"},
 }  # fmt: skip

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.consumers.declared import at_version
 from schemas.consumers.resolve import Shape, names, resolve_trainer
 from schemas.wiring import target_problems
 
@@ -109,6 +110,8 @@ def test_a_name_that_may_be_several_must_be_told() -> None:
 
 def test_a_shallow_target_is_refused_not_guessed() -> None:
     for name in names("trainer"):
+        if at_version(name, None).consumer.fc:
+            continue  # takes the last state alone, which every target has
         resolution = resolve_trainer(name, None, Shape(model_type="llama", n_layers=2))
         assert resolution.wiring is None, name
 
