@@ -75,8 +75,12 @@ def _missing(
 
 def _derived(schema: Schema, consumer: Wiring, norm: FinalNorm) -> Iterator[Problem]:
     """Yield that a tensor which a consumer takes is not stored, but made as it is read."""
-    for name in set(consumer.tensors).intersection(derivable(schema, norm)):
-        yield Problem(where=name, kind="derived", severity="note", message=derived_note(norm))
+    made = derivable(schema, norm)
+    taken = [*consumer.fc, *([consumer.target.tensor] if consumer.target else [])]
+    for slot, name in enumerate(taken):
+        if name in made:
+            where = f"fc[{slot}]" if slot < len(consumer.fc) else "target"
+            yield Problem(where=where, kind="derived", severity="note", message=derived_note(norm))
 
 
 def _unshifted(trainer: Wiring, raw: bool) -> Problem:
@@ -263,6 +267,6 @@ def _how_to_get(name: str, schema: Schema) -> str:
     if name == FINAL_NORMED and FINAL in schema.names:
         return (
             "the dataset has final, and not the target's norm, which makes final_normed of it: keep it with "
-            "`strata versions norm ROOT/DATASET --target-model MODEL`"
+            "`strata norm --dataset ROOT/DATASET --target-model MODEL`"
         )
     return f"add {name} to tensors.names and make a dataset with it"

@@ -11,8 +11,10 @@ from datagen.audit import AuditReading, in_words
 from datagen.printing import PlainConsole
 from datagen.show import DatasetView, SampleView, TensorLine, view_dataset, view_sample
 from datagen.store.opening import open_door
+from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.command import Parser
 from schemas.figures import human_bytes, human_seconds
+from schemas.final_norm import derivable
 from schemas.records import RunEnd, RunStart, VersionRecord
 from schemas.reference import parse_reference
 
@@ -44,11 +46,14 @@ def command(arguments: Sequence[str]) -> int:
 def dataset_data(view: DatasetView) -> dict[str, object]:
     """Return the view as JSON types."""
     version, schema = view.snapshot.version, view.snapshot.schema
+    norm = view.snapshot.final_norm()
     return {
         "dataset": view.name,
         "version": version.model_dump(mode="json"),
         "schema": schema.model_dump(mode="json"),
         "schema_fingerprint": schema.fingerprint,
+        "final_norm": None if norm is None else norm.recipe._asdict(),
+        "derivable": derivable(schema, norm),
         "samples": version.n_samples,
         "tokens": version.n_tokens,
         "trained_tokens": view.n_trained,
@@ -121,6 +126,8 @@ def _facts(view: DatasetView) -> Iterator[tuple[str, str]]:
     quantisation = f"quantisation {target.quantisation or 'none'}"
     yield "", f"{weights}, {quantisation}, tokenizer {target.tokenizer_sha256[:16]}"
     yield "schema", schema.fingerprint
+    if FINAL in schema.names:
+        yield "final norm", _final_norm(view)
     for shown in view.versions:
         made = f"{shown.created_at:%Y-%m-%d %H:%M:%S} UTC, run {shown.run_id or 'none'}"
         yield "version", f"{shown.number}: {shown.operation}, {shown.n_samples:,} samples, {made}"
@@ -137,6 +144,16 @@ def _facts(view: DatasetView) -> Iterator[tuple[str, str]]:
         untied = record.positions - record.tied
         yield "", f"the head on `final` chose as the engine on {record.agreeing:,} of {untied:,} positions"
     yield "on-policy", _on_policy(view)
+
+
+def _final_norm(view: DatasetView) -> str:
+    norm = view.snapshot.final_norm()
+    if norm is None:
+        return "not kept: `strata norm` keeps it, and final_normed is made of final from then on"
+    stored = FINAL_NORMED in view.snapshot.schema.names
+    return (
+        f"{norm.recipe}: final_normed is {'stored too' if stored else 'made of final where it is asked for'}"
+    )
 
 
 def _on_policy(view: DatasetView) -> str:

@@ -15,6 +15,7 @@ from datagen.store.commit import Change, Committer
 from datagen.store.damage import corrupt
 from datagen.store.door import Door
 from datagen.store.errors import AlreadyExistsError, ConflictError, GoneError, NotFoundError, RefusedError
+from datagen.store.final_norms import keep_final_norm
 from datagen.store.index import Index
 from datagen.store.layout import DATASET, Layout
 from datagen.store.names import VersionNames
@@ -24,6 +25,7 @@ from datagen.store.snapshot import Sample, Snapshot
 from datagen.store.tables import Tables
 from datagen.store.version_log import VersionLog
 from schemas.calibration import CalibrationRecord
+from schemas.final_norm import FinalNorm
 from schemas.problem import Problem
 from schemas.provenance import identity_differences
 from schemas.record import sha256_hex
@@ -108,6 +110,13 @@ class Dataset:
             known = read_schema(self.door, self.layout, fingerprint)
             self._schemas[fingerprint] = known
         return known
+
+    def keep_final_norm(self, schema: Schema, norm: FinalNorm) -> bool:
+        """Keep the final norm of a declared schema's target, durable; return whether it is new.
+
+        Raises `ConflictError` where it is another target's, or another one is kept.
+        """
+        return keep_final_norm(self.door, self.layout, self.schema(schema.fingerprint), norm)
 
     def latest(self) -> VersionRecord | None:
         """Return the newest version's record, or `None` before the first commit."""

@@ -9,7 +9,7 @@ from schemas.final_norm import FinalNorm
 from schemas.problem import Problem
 from schemas.schema import Schema
 
-_REPAIR = "keep it again from the model: remove this file, then `strata versions norm`"
+_REPAIR = "keep it again from the model: remove this file, then `strata norm`"
 
 
 def read_final_norm(door: Door, layout: Layout, schema: Schema) -> FinalNorm | None:

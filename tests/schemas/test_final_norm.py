@@ -65,7 +65,7 @@ def test_what_is_made_of_final_is_a_note_with_the_norm_and_an_error_without() ->
     assert note.message == "final_normed is made from final by the target's own norm (rms_norm, eps 1e-5)"
     (error,) = dataset_trainer(schema, TAKES_NORMED)
     assert error.severity == "error"
-    assert "strata versions norm" in (error.repair or "")
+    assert "strata norm" in (error.repair or "")
     # Who reads the stored samples as they are has nobody who makes it.
     (raw,) = dataset_trainer(schema, TAKES_NORMED, raw=True, norm=norm)
     assert (raw.severity, raw.kind) == ("error", "missing")

@@ -11,6 +11,7 @@ from datagen.store.damage import damage
 from datagen.store.dataset import Dataset, read_schema
 from datagen.store.door import Entry
 from datagen.store.errors import StoreError
+from datagen.store.final_norms import read_final_norm
 from datagen.store.keys import is_litter
 from datagen.store.layout import DATASET, LATEST, PART_RECORD
 from datagen.store.record_files import read_record
@@ -37,7 +38,7 @@ def stray_problems(
         elif pieces[0] in ("index", "quarantine"):
             if entry.key not in named:
                 yield _note(entry.key, "orphan", f"named by no version, {entry.size_bytes} bytes")
-        elif pieces[0] in ("schemas", "runs"):
+        elif pieces[0] in ("schemas", "runs", "final_norms"):
             yield from _record_problems(dataset, entry.key, pieces)
         elif path not in (DATASET, LATEST) and pieces[0] not in ("versions", "names"):
             yield _note(entry.key, "stranger", "no file of a dataset")
@@ -63,6 +64,9 @@ def _record_problems(dataset: Dataset, key: str, pieces: list[str]) -> Iterator[
     try:
         if pieces[0] == "schemas":
             read_schema(dataset.door, dataset.layout, pieces[-1].removesuffix(".json"))
+        elif pieces[0] == "final_norms":
+            schema = read_schema(dataset.door, dataset.layout, pieces[-1].removesuffix(".json"))
+            read_final_norm(dataset.door, dataset.layout, schema)
         elif pieces[-1] == "start.json":
             read_record(RunStart, dataset.door, key)
         elif pieces[-1] == "end.json":

@@ -1,0 +1,62 @@
+"""The target's final norm for a dataset: the one that it keeps, else the one of the model that is given."""
+
+from datagen.engines.final_norm import final_norm_of, model_final_norm
+from datagen.engines.settings import EngineSettings
+from datagen.errors import ConfigError
+from datagen.store.dataset import Dataset
+from datagen.store.snapshot import Snapshot
+from schemas.boundary import FINAL
+from schemas.errors import StrataError
+from schemas.final_norm import FinalNorm
+from schemas.problem import Problem
+from schemas.schema import Schema
+from schemas.target import Target
+
+
+def norm_of(snapshot: Snapshot, model: str | None) -> FinalNorm | None:
+    """Return the norm that a version's dataset keeps, else that of `model`, a folder or a hub id.
+
+    Raises `ConfigError` where `model` is not the dataset's target, `OpeningError` where its files do not tell
+    the norm, and `CorruptError` where the kept one is damaged.
+    """
+    kept = snapshot.final_norm()
+    return kept if kept is not None or model is None else norm_of_model(model, snapshot.schema.target)
+
+
+def norm_of_model(model: str, target: Target) -> FinalNorm:
+    """Return the norm of a model that must be `target`; raises as `norm_of` does."""
+    norm = model_final_norm(model)
+    if problems := norm.problems(target):
+        raise ConfigError(f"{model} is not {target.model_id}, whose states these are", problems)
+    return norm
+
+
+def keep_norm_of_model(dataset: Dataset, schema: Schema, model: str) -> tuple[FinalNorm, bool]:
+    """Keep a model's norm with the dataset of its states; return it, and whether it is new.
+
+    Raises as `norm_of_model` does, and `ConflictError` where another norm is kept.
+    """
+    if FINAL not in schema.names:
+        message = f"expected a dataset with {FINAL}, got one of {', '.join(schema.names)}"
+        raise ConfigError(
+            "there is nothing to norm",
+            [Problem(where=FINAL, kind="missing", message=message, repair="capture final, or final_normed")],
+        )
+    norm = norm_of_model(model, schema.target)
+    return norm, dataset.keep_final_norm(schema, norm)
+
+
+def keep_norm_of_run(dataset: Dataset, schema: Schema, settings: EngineSettings) -> str:
+    """Keep the norm of the model that a run captures, where its files tell it; say what came of it.
+
+    Without it a run's states are what they are, so nothing here stops one.
+    """
+    if FINAL not in schema.names:
+        return f"not kept: the dataset has no {FINAL} that it could norm"
+    try:
+        norm = final_norm_of(settings)
+        dataset.keep_final_norm(schema, norm)
+    except StrataError as error:
+        told = "; ".join(str(problem) for problem in error.problems) or error.headline
+        return f"not kept: {told}"
+    return f"kept: {norm.recipe}"
