@@ -17,6 +17,7 @@ from datagen.code_version import code_version, package_versions
 from datagen.config import RunConfig
 from datagen.errors import FleetError
 from datagen.fleet import Fleet
+from datagen.kept_norm import keep_norm_of_run
 from datagen.ledger import Ledger
 from datagen.loop import Loop
 from datagen.places import absolute_model, absolute_root
@@ -217,6 +218,8 @@ def _make(job: Job, fleet: Fleet, reporter: Reporter, stopping: Stopping, begun:
     making = time.monotonic()
     try:
         audit(job.config, job.prepared, fleet, job.run_id, reporter)
+        kept = keep_norm_of_run(ledger.dataset, schema, job.config.engine)
+        reporter.say("final norm", kept)
         making = time.monotonic()
         schedule = Schedule(units, job.config.workers.unit_attempts)
         Loop(
