@@ -21,6 +21,7 @@ from datagen.export_folder import Written
 from datagen.printing import printable
 from schemas.command import Parser, at_least_one
 from schemas.figures import human_bytes
+from schemas.final_norm import derived_note
 
 PROG = "strata export"
 DESCRIPTION = """Write a dataset as the files that a trainer of another library reads, its card beside them.
@@ -147,6 +148,7 @@ def as_data(plan: ExportPlan, written: Written | None) -> dict[str, object]:
         "format": plan.format.name,
         "trainer": plan.source.wiring.title,
         "wiring": plan.source.wiring.model_dump(mode="json"),
+        "derived": [name for name in plan.source.wiring.tensors if name in plan.source.derived],
         "rows": len(plan.rows),
         "train_rows": plan.n_train,
         "tokens": plan.n_tokens,
@@ -174,6 +176,9 @@ def in_words(plan: ExportPlan, written: Written | None) -> Iterator[str]:
     held_out = len(plan.rows) - plan.n_train
     yield f"dataset  {dataset}: {len(plan.rows):,} samples, {plan.n_tokens:,} tokens"
     yield f"format   {plan.format.name}, for {wiring.title}: input {', '.join(wiring.fc)}{target}"
+    norm = plan.source.final_norm
+    if norm is not None and set(plan.source.derived).intersection(wiring.tensors):
+        yield f"made     {derived_note(norm)}"
     if plan.format.holds_out:
         yield f"rows     {plan.n_train:,} for training, then {held_out:,} held out, in whole conversations"
     else:
