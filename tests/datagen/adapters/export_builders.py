@@ -10,6 +10,7 @@ from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
 from datagen.store.part import PartWriter
 from schemas.schema import DType, Schema
+from schemas.target import Target
 from tests.builders import random_sample, tiny_target
 
 NAMES = ("embed", "layer2", "layer4", "layer5", "final")
@@ -22,9 +23,10 @@ def make_dataset(
     names: Sequence[str] = NAMES,
     lengths: Sequence[int] = LENGTHS,
     dtype: DType = "bfloat16",
+    target: Target | None = None,
 ) -> str:
     """Make a dataset in parts of three samples, two samples a conversation, and return its reference."""
-    schema = Schema.declare(tiny_target(n_layers=8), names, dtype)
+    schema = Schema.declare(target or tiny_target(n_layers=8), names, dtype)
     door = LocalDoor(root)
     dataset = Dataset.create(door, "states", schema, exist_ok=True)
     parts = []
