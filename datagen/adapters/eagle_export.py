@@ -32,6 +32,8 @@ class EagleFormat(TorchFileFormat):
 
     name = "eagle"
     trainer = "eagle-1"
+    holds_out = False
+    rows_told = "of which the trainer holds a twentieth out by itself, whatever conversation they are of"
 
     def names(self, rows: Sequence[Row]) -> list[str]:
         folder = f"{FOLDER}/sharegpt_0_{len(rows)}_mufp16/0"

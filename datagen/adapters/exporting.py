@@ -130,6 +130,8 @@ class ExportFormat(Protocol):
 
     holds_out: bool = True
     """Whether the trainer can hold out its last rows; one that trains on every row is given no others."""
+    rows_told: str = "all of them for training: the trainer holds none out of a folder"
+    """What becomes of the rows of one that does not hold out its last ones, for people."""
     options: frozenset[str] = frozenset()
     """Which of the settings of a few formats alone (`sequence_length`, `probs_top_k`) it knows."""
 

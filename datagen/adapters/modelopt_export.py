@@ -57,6 +57,7 @@ class ModelOptFormat(TorchFileFormat):
     trainer = "modelopt-flagged==0.47.0"
     trainer_of_normed = "modelopt-hf==0.47.0"
     vocabulary_files = (VOCABULARY,)
+    holds_out = False
 
     def trainer_of(self, schema: Schema) -> str:
         flagged = FINAL in schema.names and schema.target.model_type in NORMED_BY_READER

@@ -34,6 +34,7 @@ class SpecForgeFormat(TorchFileFormat):
     name = "specforge"
     trainer = "specforge==0.2.0"
     vocabulary_files = (VOCABULARY,)
+    holds_out = False
 
     def problems(self, source: Source) -> Iterator[Problem]:
         return one_dtype(source, source.wiring.fc, "aux_hidden_state")

@@ -182,7 +182,7 @@ def in_words(plan: ExportPlan, written: Written | None) -> Iterator[str]:
     if plan.format.holds_out:
         yield f"rows     {plan.n_train:,} for training, then {held_out:,} held out, in whole conversations"
     else:
-        yield f"rows     {plan.n_train:,}, all of them for training: the trainer holds none out of a folder"
+        yield f"rows     {plan.n_train:,}, {plan.format.rows_told}"
     if written is None:
         files = f"{len(plan.files):,} files of states"
         yield f"size     {human_bytes(plan.size_bytes)} in {files} and a few small ones; nothing is written"
