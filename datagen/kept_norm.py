@@ -5,7 +5,7 @@ from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
 from datagen.store.dataset import Dataset
 from datagen.store.snapshot import Snapshot
-from schemas.boundary import FINAL
+from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.errors import StrataError
 from schemas.final_norm import FinalNorm
 from schemas.problem import Problem
@@ -14,13 +14,17 @@ from schemas.target import Target
 
 
 def norm_of(snapshot: Snapshot, model: str | None) -> FinalNorm | None:
-    """Return the norm that a version's dataset keeps, else that of `model`, a folder or a hub id.
+    """Return the norm that a version's dataset keeps; else, where it is needed, that of `model`.
+
+    A model is a folder or a hub id.
 
     Raises `ConfigError` where `model` is not the dataset's target, `OpeningError` where its files do not tell
     the norm, and `CorruptError` where the kept one is damaged.
     """
-    kept = snapshot.final_norm()
-    return kept if kept is not None or model is None else norm_of_model(model, snapshot.schema.target)
+    kept, names = snapshot.final_norm(), snapshot.schema.names
+    if kept is not None or model is None or FINAL_NORMED in names or FINAL not in names:
+        return kept
+    return norm_of_model(model, snapshot.schema.target)
 
 
 def norm_of_model(model: str, target: Target) -> FinalNorm:
