@@ -6,7 +6,6 @@ run that cannot start leaves nothing behind.
 
 import platform
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from datagen.preparation import Preparation, prepare
 from datagen.progress import Reporter, open_reporter
 from datagen.prompts.prompt import Prompt
 from datagen.resume import Held, held
+from datagen.run_ids import new_run_id
 from datagen.schedule import Schedule
 from datagen.stopping import Stopping
 from datagen.store.dataset import Dataset
@@ -78,11 +78,6 @@ class Job:
     @property
     def nothing_to_do(self) -> bool:
         return not self.todo and not self.refused and self.have.version is not None
-
-
-def new_run_id() -> str:
-    """Return the id of a run: its start, and enough chance that two never meet."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
 
 
 def run(config: RunConfig, worker_class: type[Worker] = Worker) -> RunSummary:

@@ -6,6 +6,7 @@ StrataError
  +-- ResumeError        the dataset was made with other content-deciding settings
  +-- FleetError         no cluster, no worker, or workers that cannot start
  +-- ExportError        what a format needs is not in the dataset
+ +-- IngestError        files are not what they are said to be; nothing of them is written
  +-- RunFailedError     the run stopped by itself; what was good is committed
 """
 
@@ -36,5 +37,11 @@ class RunFailedError(StrataError):
 
 class ExportError(StrataError):
     """What a file format needs is not in the dataset, or not as its trainer takes it."""
+
+    exit_code = 1
+
+
+class IngestError(StrataError):
+    """Files of another library's are not what they are said to be; nothing of them is written."""
 
     exit_code = 1

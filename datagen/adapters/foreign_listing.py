@@ -38,7 +38,8 @@ def listed_files(paths: Sequence[Path], names: FileNames) -> tuple[list[Listed],
     """
     inside, problems = files_of([path for path in paths if path.is_dir()])
     fit = [file for file in inside if names.pattern.fullmatch(file.name) and holds_states(file)]
-    if others := [file for file in inside if file not in set(fit)]:
+    taken = set(fit)
+    if others := [file for file in inside if file not in taken and holds_states(file)]:
         message = f"expected {names.title}, got {_some([file.name for file in others])}: left out"
         problems.append(Problem(where="files", kind="names", message=message, severity="note"))
     problems += [

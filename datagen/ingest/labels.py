@@ -1,0 +1,62 @@
+"""Which tensor each slot is said to be, and what of that cannot be, before anything is proven."""
+
+from collections.abc import Sequence
+
+from datagen.ingest.facts import SlotFacts
+from schemas.boundary import place_of
+from schemas.card import Card
+from schemas.problem import Problem
+from schemas.target import Target
+
+OPTION = "--labels"
+
+
+def labels_of(
+    asked: tuple[str, ...] | None, claimed: tuple[str, ...] | None, card: Card | None
+) -> tuple[tuple[str, ...] | None, str]:
+    """Return the labels and who says them: the caller, the files themselves, or the card of an export."""
+    if asked is not None:
+        return asked, OPTION
+    if claimed is not None:
+        return claimed, "the files"
+    if card is not None and card.wiring.target is not None:
+        return (*card.wiring.fc, card.wiring.target.tensor), "the card beside them"
+    return None, "nobody"
+
+
+def label_problems(
+    labels: Sequence[str], said_by: str, slots: Sequence[SlotFacts], target: Target
+) -> list[Problem]:
+    """Return names that the target does not have or that come twice, and a count that is not the slots'."""
+    places = {name: place_of(name, target.n_layers) for name in labels}
+    problems = [
+        place.model_copy(update={"where": f"{OPTION}: {name}"})
+        for name, place in places.items()
+        if isinstance(place, Problem)
+    ]
+    problems += [
+        Problem(
+            where=f"{OPTION}: {name}", kind="twice", message=f"expected once, got {labels.count(name)} times"
+        )
+        for name in places
+        if labels.count(name) > 1
+    ]
+    if len(labels) != len(slots):
+        message = f"expected a label for each of {len(slots)} slots, got {len(labels)} as {said_by} says"
+        problems.append(Problem(where=OPTION, kind="count", message=message, repair=f"{in_order(slots)}"))
+    return problems
+
+
+def in_order(slots: Sequence[SlotFacts]) -> str:
+    """Return the slots in words, in the order that labels are given in."""
+    return "the slots in their order: " + ", ".join(slot.name for slot in slots)
+
+
+def missing_labels(slots: Sequence[SlotFacts], found: Sequence[str] | None) -> Problem:
+    """Return the problem of no labels at all, with what to write where the target was asked."""
+    message = f"expected a tensor's name for each of {len(slots)} slots, got none; {in_order(slots)}"
+    if found is None:
+        repair = "say what each is, as --labels layer2,layer15,layer27,final; `strata identify` finds out"
+    else:
+        repair = f"held against the target they are --labels {','.join(found)}"
+    return Problem(where=OPTION, kind="labels", message=message, repair=repair)

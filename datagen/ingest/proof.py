@@ -1,0 +1,175 @@
+"""The proof of the labels: some rows of a few files against the target's own states of the same token ids.
+
+It is `identify`'s comparison, which knows nothing of the labels: what it finds must be what they say. A state
+behind the final norm under the label `final` is found as `final_normed`, and refused.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from datagen.adapters.errors import ForeignFileError
+from datagen.adapters.foreign_samples import ForeignSample, Slot
+from datagen.adapters.importing import OpenFiles
+from datagen.ingest.facts import Facts, SlotFacts
+from datagen.replay.identify_answer import Identified, SlotAnswer
+from datagen.replay.identify_passes import identify_samples
+from datagen.replay.identify_slots import finest, held_dtype
+from datagen.replay.identify_sources import Source
+from schemas.problem import Problem
+from schemas.schema import DType
+
+PROVEN_FILES = 8
+PROVEN_TOKENS = 256
+"""Of each, from its beginning: states are causal, so the first rows of a sample need no others."""
+ENOUGH_TOKENS = 16
+"""A sample of fewer is taken only where there are none with more: a token or two tell little of a layer."""
+
+
+@dataclass(frozen=True)
+class SlotProof:
+    """What one slot was found to be over the files that were asked: figures are the worst of them."""
+
+    slot: str
+    found: tuple[str, ...]
+    """The tensors that it is, the most frequent first; empty where it matches nothing."""
+    n_files: int
+    n_rows: int
+    median: float | None
+    p99: float | None
+    nearest: str | None
+    margin: float | None
+
+    @property
+    def name(self) -> str | None:
+        """The one tensor that it is in every file, `None` where it is not one."""
+        return self.found[0] if len(self.found) == 1 else None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was held against what, and what came of it."""
+
+    source: str
+    files: tuple[str, ...]
+    slots: tuple[SlotProof, ...]
+    problems: tuple[Problem, ...]
+    """What `identify` found wrong with rows: shifted, another sample's, another model's."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What the slots are, `None` where one of them is not one tensor in every file."""
+        names = [slot.name for slot in self.slots if slot.name is not None]
+        return tuple(names) if len(names) == len(self.slots) else None
+
+    def as_data(self) -> dict[str, object]:
+        """Return it as JSON types, for the run's record."""
+        return {
+            "held_against": self.source,
+            "files": list(self.files),
+            "slots": [
+                {
+                    "slot": slot.slot,
+                    "is": list(slot.found),
+                    "rows": slot.n_rows,
+                    "median": slot.median,
+                    "p99": slot.p99,
+                    "nearest": slot.nearest,
+                    "margin": slot.margin,
+                }
+                for slot in self.slots
+            ],
+        }
+
+
+class Beginnings:
+    """The first rows of a few samples, read: of files evenly spread over all, in the files' order."""
+
+    def __init__(self, files: OpenFiles, facts: Sequence[Facts]) -> None:
+        chosen = _spread([one for one in facts if one.n_tokens >= ENOUGH_TOKENS] or facts, PROVEN_FILES)
+        self.samples: list[ForeignSample] = []
+        self.problems: list[Problem] = []
+        for one in chosen:
+            try:
+                row = files.read(one.listed)
+            except ForeignFileError as error:  # it was read a moment ago
+                self.problems += error.problems
+                continue
+            slots = tuple(
+                Slot(slot.name, np.ascontiguousarray(slot.rows[:PROVEN_TOKENS])) for slot in row.slots
+            )
+            ids = row.token_ids[:PROVEN_TOKENS]
+            self.samples.append(ForeignSample(one.listed.name, "the labels", ids, slots))
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype that the states were computed in, by their bits: the target is to compute in it too."""
+        return finest({held_dtype(slot.rows) for sample in self.samples for slot in sample.slots})
+
+
+def _spread(facts: Sequence[Facts], at_most: int) -> list[Facts]:
+    if len(facts) <= at_most:
+        return list(facts)
+    return [facts[int(index)] for index in np.linspace(0, len(facts) - 1, at_most)]
+
+
+def prove(
+    beginnings: Beginnings,
+    slots: Sequence[SlotFacts],
+    source: Source,
+    on_step: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Proof:
+    """Hold some samples against the target, and return what each slot is."""
+    samples = beginnings.samples
+    found = identify_samples(iter(samples), source, lambda done: on_step(done, len(samples)))
+    by_slot = [[answer for answer in found.slots if answer.slot == slot.name] for slot in slots]
+    return Proof(
+        source=found.source or source.said,
+        files=tuple(sample.file for sample in samples),
+        slots=tuple(_slot_proof(slot.name, answers) for slot, answers in zip(slots, by_slot, strict=True)),
+        problems=(*beginnings.problems, *_faults(found)),
+    )
+
+
+def _slot_proof(name: str, answers: Sequence[SlotAnswer]) -> SlotProof:
+    found = [answer.found for answer in answers if answer.found is not None]
+    counts: dict[str, int] = {}
+    for one in found:
+        counts[one.name] = counts.get(one.name, 0) + 1
+    names = sorted(counts, key=lambda key: -counts[key])
+    if len(found) < len(answers):
+        names = [] if not found else [*names, "nothing"]
+    closest = min(found, key=lambda one: one.margin or float("inf"), default=None)
+    return SlotProof(
+        slot=name,
+        found=tuple(names),
+        n_files=len(answers),
+        n_rows=sum(one.n_rows for one in found),
+        median=max((one.median for one in found), default=None),
+        p99=max((one.p99 for one in found), default=None),
+        nearest=closest.rival if closest else None,
+        margin=closest.margin if closest else None,
+    )
+
+
+def _faults(found: Identified) -> Iterator[Problem]:
+    """Yield what is wrong with rows; a slot that is nothing at all is told with its label."""
+    for problem in found.errors:
+        if problem.kind != "nothing" or "rows" in problem.where:
+            yield problem
+
+
+def proof_problems(proof: Proof, labels: Sequence[str], said_by: str) -> Iterator[Problem]:
+    """Yield every slot that is not what its label says, with what to write; then what is wrong with rows."""
+    names = proof.names
+    repair = f"write --labels {','.join(names)}" if names else "`strata identify` tells more of each file"
+    for slot, label in zip(proof.slots, labels, strict=True):
+        if slot.name == label:
+            continue
+        got = " and ".join(slot.found) or "nothing of this target"
+        off = f" ({slot.median:.2%} off" if slot.median is not None else ""
+        far = f", {slot.nearest} is {slot.margin:,.0f} times as far)" if slot.margin else ")" if off else ""
+        message = f"expected {label} as {said_by} says, got {got}{off}{far}"
+        yield Problem(where=slot.slot, kind="label", message=message, repair=repair, expected=label, got=got)
+    yield from proof.problems

@@ -1,0 +1,64 @@
+"""A row as the store takes it: slots by their labels, not a bit of them changed, and their rows' norms."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datagen.adapters.importing import ForeignRow
+from datagen.checks.rows import row_norms, wide
+from datagen.ingest.facts import Facts, whole_mask
+from datagen.ingest.plan import IngestPlan
+from datagen.store.sample_data import SampleData
+from schemas.boundary import EMBED
+from schemas.problem import Problem
+from schemas.sample import prompt_id
+
+CAPTURED: dict[str, object] = {"mode": "capture"}
+"""How the samples were asked for, as far as their ids say: what a run in capture mode would ask for."""
+_NORM_ROWS = 128
+"""Rows whose wide copy stays in the cache."""
+
+
+def sample_data(plan: IngestPlan, facts: Facts, row: ForeignRow) -> SampleData:
+    """Return a row as the store takes it: its slots by name, contiguous, not a bit of them changed."""
+    tensors = {label: _contiguous(slot.rows) for label, slot in zip(plan.labels, row.slots, strict=True)}
+    ids = row.token_ids.tolist()
+    return SampleData(
+        sample_id=facts.sample_id,
+        prompt_id=prompt_id(ids, CAPTURED),
+        conversation_id=plan.conversation_of(facts),
+        source=facts.listed.name,
+        tokens={
+            "input_ids": row.token_ids.astype(np.int32),
+            "loss_mask": whole_mask(row.loss_mask, facts.n_tokens),
+        },
+        tensors=tensors,
+        norms={label: norms_of(rows) for label, rows in tensors.items()},
+    )
+
+
+def _contiguous(rows: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Copy rows together, by their bits: numpy copies a type of another library's one value at a time."""
+    words = rows.view(np.dtype(f"u{rows.dtype.itemsize}"))
+    return np.ascontiguousarray(words).view(rows.dtype)
+
+
+def norms_of(rows: NDArray[np.generic]) -> NDArray[np.float32]:
+    """Return the L2 norm of each row, `[T]`; NaN or Inf where a row is not finite."""
+    norms = np.empty(len(rows), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, len(rows), _NORM_ROWS):
+            block = slice(first, first + _NORM_ROWS)
+            norms[block] = row_norms(wide(rows[block]))
+    return norms
+
+
+def zeros_problem(sample: SampleData) -> Problem | None:
+    """Return the tensor that has rows of zeros: nobody's states; `embed` of a padding token may be."""
+    for name, norms in sample.norms.items():
+        zeros = np.flatnonzero(norms == 0)
+        if len(zeros) and (name != EMBED or len(zeros) == len(norms)):
+            message = (
+                f"expected states, got zeros in {len(zeros)} of {len(norms)} rows, first at token {zeros[0]}"
+            )
+            return Problem(where=name, kind="zeros", message=message)
+    return None
