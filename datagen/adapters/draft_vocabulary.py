@@ -3,7 +3,7 @@
 The rule is speculators': those that are trained on most often, of equally frequent ones the lower id; the
 chosen ids ascend, and where too few are trained on, the lowest ids that are not among them fill up. Source:
 `train/vocab_mapping.py` of release 0.9.0. SpecForge's rule (`data/preprocessing.py` of 0.2.0) is the same but
-for ties, which it takes in the order in which it met them.
+for ties, which it takes in the order in which it met them, and for what fills up, which it takes from a set.
 """
 
 from collections.abc import Iterable
