@@ -123,14 +123,14 @@ class _Cache:
         if got != expected:
             message = f"expected hidden_size {expected} of {self._options.target.model_id}, got {got!r}"
             self._wrong(MANIFEST, "target", message, "name the target that these states are of")
-        ids = manifest.get("target_layer_ids")
-        whole = isinstance(ids, list) and ids and all(type(one) is int and one >= -1 for one in ids)
-        n_layers = self._options.target.n_layers
-        if whole and ids == sorted(set(ids)) and ids[-1] < n_layers:
+        listed, n_layers = manifest.get("target_layer_ids"), self._options.target.n_layers
+        ids = listed if isinstance(listed, list) else []
+        whole = all(type(one) is int and -1 <= one < n_layers for one in ids)
+        if ids and whole and ids == sorted(set(ids)):
             self.layer_ids = ids
         else:
             message = (
-                f"expected target_layer_ids that ascend, each once, from -1 to {n_layers - 1}, got {ids!r}"
+                f"expected target_layer_ids that ascend, each once, from -1 to {n_layers - 1}, got {listed!r}"
             )
             self._wrong(MANIFEST, "manifest", message[:300])
 
