@@ -88,7 +88,7 @@ oracle: $(READY) $(MODEL) ## compare the declared wirings with the other systems
 	@$(BIN)/python -m tests.oracle
 
 # The part of it that needs neither a model nor an engine; skipped where the index cannot be reached.
-TRAINERS := speculators specforge modelopt automodel
+TRAINERS := speculators specforge modelopt automodel eagle
 .PHONY: oracle-trainers
 oracle-trainers: $(READY)
 	@if $(BIN)/python -m tests.oracle.wheels $(TRAINERS); then \

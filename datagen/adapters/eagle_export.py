@@ -6,7 +6,7 @@
 The draft's input and what it learns are the same state, one token apart; there is no `fc` over several. The
 trainer takes every file below its folder, whatever it is called, so nothing else lies there; it shifts by
 itself. A state that float16 has no room for ends the export. EAGLE-3 has no files: its target runs beside it.
-Source: `eagle/ge_data/ge_data_all_vicuna.py` and `eagle/train/main.py`, git f2f2366^.
+Source: `ge_data/ge_data_all_vicuna.py` and `train/main.py` of eagle-llm 1.2.1.
 """
 
 from collections.abc import Iterator, Sequence

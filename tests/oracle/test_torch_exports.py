@@ -1,4 +1,4 @@
-"""speculators-v1, SpecForge's and ModelOpt's exports, read by their own code: the batch that a trainer sees.
+"""speculators-v1, SpecForge's, ModelOpt's and EAGLE's exports, read by their own code: what a trainer sees.
 
 Every batch is compared bit for bit with the stored tensors, padded and shifted as the formats say.
 """
@@ -30,6 +30,7 @@ MAX_LEN = 100
 """Less than the longest sample: trainers cut there."""
 DRAFT_TOKENS = 50
 V1, SPECFORGE, MODELOPT = ("speculators", "0.4.0"), ("specforge", "0.2.0"), ("modelopt", "0.47.0")
+EAGLE = ("eagle", "1.2.1")
 
 
 def needs(*release: str) -> pytest.MarkDecorator:
@@ -40,7 +41,8 @@ def exported(tmp_path: Path, name: str, model_type: str = "llama") -> tuple[Path
     """Export a dataset, and return where it lies and the samples in the order of rows."""
     target = tiny_target(n_layers=8).model_copy(update={"model_type": model_type})
     reference = make_dataset(tmp_path, names=NAMES, target=target)
-    asked = Asked(reference, name, tmp_path / "out", draft_vocab_size=DRAFT_TOKENS)
+    size = None if name == "eagle" else DRAFT_TOKENS
+    asked = Asked(reference, name, tmp_path / "out", draft_vocab_size=size)
     folder = run_export(plan_export(asked), workers=2).path
     snapshot = open_dataset(reference).snapshot()
     rows = [json.loads(line) for line in (folder / "strata_rows.jsonl").read_text().splitlines()]
@@ -223,6 +225,35 @@ def test_modelopt_loads_the_vocabulary_that_was_written(tmp_path: Path) -> None:
     load(model, str(folder / "d2t.pt"))
     mapped = torch.arange(DRAFT_TOKENS) + model.eagle_module.d2t
     assert mapped.tolist() == sorted(set(mapped.tolist()))
+
+
+@needs(*EAGLE)
+def test_eagle_collates_the_last_state_twice_one_token_apart(tmp_path: Path) -> None:
+    folder, stored = exported(tmp_path, "eagle")
+    rows = [json.loads(line) for line in (folder / "strata_rows.jsonl").read_text().splitlines()]
+    files = [str(folder / row["file"]) for row in rows]
+    main = source(*EAGLE) / "train" / "main.py"
+    # A script: what is given here is what would otherwise run its settings.
+    listed = borrow(main, "list_files", {"datapath": None})
+    assert set(listed(str(folder / "ge_data"))) == set(files)
+    given = {"train_config": {"max_len": MAX_LEN}}
+    owner = Owner(data=files, transform=None)
+    read = borrow(main, "CustomDataset.__getitem__", given)
+    batch = borrow(main, "DataCollatorWithPadding")()([read(owner, row) for row in range(len(files))])
+
+    def column(values: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.stack([padded(row[:MAX_LEN], MAX_LEN) for row in values])
+
+    # Its own padding is float32, and torch makes that of what it is put behind.
+    states_of = [states(sample, "final_normed").half().float() for sample in stored]
+    assert same(batch["hidden_states"], column(states_of))
+    assert same(batch["target"], column([row[1:MAX_LEN] for row in states_of]))
+    ids = [tokens(sample, "input_ids")[1:MAX_LEN] for sample in stored]
+    assert same(batch["input_ids"], column(ids))
+    masks = [tokens(sample, "loss_mask")[:MAX_LEN].clone() for sample in stored]
+    for mask in masks:
+        mask[-1] = 0
+    assert same(batch["loss_mask"], column(masks))
 
 
 counts_of_tokens = st.lists(st.integers(0, 3), min_size=1, max_size=60)

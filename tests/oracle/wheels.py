@@ -21,9 +21,10 @@ RELEASES: dict[str, tuple[str, ...]] = {
     "specforge": ("0.2.0",),
     "modelopt": ("0.47.0",),
     "automodel": ("0.7.0",),
+    "eagle": ("1.2.1",),
 }
 # What the index calls them, and the package inside the wheel, where either is not the system's name.
-_DISTRIBUTIONS = {"modelopt": "nvidia-modelopt", "automodel": "nemo-automodel"}
+_DISTRIBUTIONS = {"modelopt": "nvidia-modelopt", "automodel": "nemo-automodel", "eagle": "eagle-llm"}
 _PACKAGES = {"automodel": "nemo_automodel"}
 
 _PLATFORMS = (
