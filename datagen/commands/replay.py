@@ -40,6 +40,7 @@ def command(arguments: Sequence[str]) -> int:
         draft=given.draft,
         target=given.target,
         said=said,
+        split=given.split,
         n_samples=given.samples,
         steps=given.steps,
         try_all="all" in given.wirings,
@@ -78,6 +79,11 @@ def _parser() -> Parser:
     parser.add_argument("--target", required=True, metavar="MODEL", help="the target's folder or hub id")
     parser.add_argument(
         "--samples", type=at_least_one, default=40, metavar="N", help="conversations, one sample of each (40)"
+    )
+    parser.add_argument(
+        "--split",
+        metavar="NAME",
+        help="only samples of this split: one that was held out of training",
     )
     parser.add_argument(
         "--wirings",

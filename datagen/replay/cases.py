@@ -1,13 +1,14 @@
 """Which samples are replayed: one of each conversation, since pieces of one are not independent."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from datagen.replay.errors import ReplayError
 from datagen.replay.measuring import Case, Tensors
 from datagen.store.snapshot import Snapshot
+from datagen.store.splits import assign, rule_of
 from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.problem import Problem
 
@@ -20,10 +21,17 @@ class StoredCases:
     """Samples of a version, those with the lowest ids: hashes, so they are a fair draw.
 
     `names` are the tensors to choose from, all that are stored by default; `final_normed` is one of them
-    wherever `final` is, since the norm is the target's own.
+    wherever `final` is, since the norm is the target's own. With `split` only samples of that split are
+    drawn; raises `NotFoundError` where the version has no such split.
     """
 
-    def __init__(self, snapshot: Snapshot, wanted: int, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        wanted: int,
+        names: Sequence[str] | None = None,
+        split: str | None = None,
+    ) -> None:
         stored = snapshot.schema.names
         if not {FINAL, FINAL_NORMED} & set(stored):
             raise ReplayError("there is nothing to compare with", [_no_truth(stored)])
@@ -33,10 +41,10 @@ class StoredCases:
         self._snapshot = snapshot
         truth = FINAL if FINAL in stored else FINAL_NORMED
         self._read = tuple(name for name in stored if name in {*chosen, truth})
-        self._ids = _drawn(snapshot, wanted)
+        self._ids = _drawn(snapshot, wanted, _ids(snapshot, split))
         self._kept: OrderedDict[int, Case] = OrderedDict()
         if not self._ids:
-            raise ReplayError("there is nothing to replay", [_nothing(len(snapshot))])
+            raise ReplayError("there is nothing to replay", [_nothing(len(snapshot), split)])
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -66,11 +74,20 @@ class StoredCases:
         )
 
 
-def _drawn(snapshot: Snapshot, wanted: int) -> list[str]:
+def _ids(snapshot: Snapshot, split: str | None) -> Iterable[str]:
+    """Return the sample ids to draw from, in order."""
+    if split is None:
+        return snapshot.sample_ids
+    index = snapshot.index
+    chosen = assign(index, rule_of(snapshot.version.splits, split)).positions(split)
+    return (index.at(int(position)).sample_id for position in chosen)
+
+
+def _drawn(snapshot: Snapshot, wanted: int, ids: Iterable[str]) -> list[str]:
     """Return the lowest sample of each conversation, as far as it has a trained pair in what is read."""
     drawn: list[str] = []
     conversations: set[str] = set()
-    for sample_id in snapshot.sample_ids:
+    for sample_id in ids:
         if len(drawn) == wanted:
             break
         location = snapshot.location(sample_id)
@@ -94,10 +111,11 @@ def _no_truth(stored: Sequence[str]) -> Problem:
     )
 
 
-def _nothing(n_samples: int) -> Problem:
+def _nothing(n_samples: int, split: str | None) -> Problem:
+    among = f"{n_samples}" if split is None else f"those of {split}"
     return Problem(
         where="dataset",
         kind="empty",
-        message=f"expected a sample of three tokens or more with a trained one, got none among {n_samples}",
+        message=f"expected a sample of three tokens or more with a trained one, got none among {among}",
         repair="give a dataset with answers in its loss_mask",
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datagen.replay.candidates import TRUE_TARGET, Candidate, Change, Inputs
+from datagen.replay.leaning import Spread
 from datagen.replay.score import DEFINITIONS, Definition, Flags, Ids, Labels, Tally, chain, hits
 from schemas.wiring import TargetRole
 
@@ -72,6 +73,10 @@ class Runner(Protocol):
 
     def run(self, case: Case, inputs: Inputs, steps: int, loss_of: TargetRole | None) -> Run:
         """Run the draft on a case, so many teacher-forced steps deep."""
+        ...
+
+    def spread(self, case: Case, inputs: Inputs, roles: Sequence[TargetRole]) -> Spread:
+        """Return how likely each token is over the counted pairs: to the draft, and to each target."""
         ...
 
 

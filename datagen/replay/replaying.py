@@ -1,6 +1,6 @@
 """The whole of a replay: what is asked in, every score and the verdict out."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from datagen.audit import audit_name
@@ -9,7 +9,6 @@ from datagen.engines.settings import EngineSettings
 from datagen.engines.target_head import TargetHead
 from datagen.engines.weights import weights_digest
 from datagen.errors import ConfigError
-from datagen.replay.candidates import Candidate
 from datagen.replay.cases import StoredCases
 from datagen.replay.checkpoint import read_draft
 from datagen.replay.declaring import Declaration, Said, declare
@@ -39,6 +38,8 @@ class Replay:
     draft: Path
     target: str
     said: Said = field(default_factory=Said)
+    split: str | None = None
+    """Only samples of this split: a draft knows those that it was trained on better than others."""
     n_samples: int = 40
     steps: int = 3
     try_all: bool = True
@@ -89,13 +90,12 @@ def replay(asked: Replay, watch: Watch) -> Answer:
         steps=asked.steps,
         min_pairs=asked.min_pairs,
     )
-    cases, note = _cases(snapshot, audit, question, asked.n_samples)
+    cases, note = _cases(snapshot, audit, question, asked)
     findings = search(runner, cases, question, watch)
     boundaries = None
     if audit is not None:
         every = StoredCases(audit, asked.n_samples)
-        near = Candidate(replace(findings.best.inputs, source="own"), findings.best.target)
-        boundaries = search_boundaries(runner, every, question, near, watch)
+        boundaries = search_boundaries(runner, every, question, findings, watch)
     notes = [
         *declaration.notes,
         *(problem.message for problem in checkpoint.notes),
@@ -105,6 +105,7 @@ def replay(asked: Replay, watch: Watch) -> Answer:
         notes.append(findings.left_out)
     if note is not None:
         notes.append(note)
+    notes += _of_splits(snapshot, asked.split)
     verdict = judge(declaration, findings, boundaries, why_not, target.n_layers)
     return Answer(
         reference=str(reference),
@@ -120,14 +121,14 @@ def replay(asked: Replay, watch: Watch) -> Answer:
 
 
 def _cases(
-    snapshot: Snapshot, audit: Snapshot | None, question: Question, wanted: int
+    snapshot: Snapshot, audit: Snapshot | None, question: Question, asked: Replay
 ) -> tuple[StoredCases, str | None]:
     """Return the cases to search on, with a note where the audit set has to stand in for the dataset."""
     stored = set(snapshot.schema.names)
     if audit is not None and not {FINAL, FINAL_NORMED} & stored:
         note = "the dataset has no last state to say what is right: its tensors are tried on the audit set"
-        return StoredCases(audit, wanted, sorted(stored)), note
-    cases = StoredCases(snapshot, wanted)
+        return StoredCases(audit, asked.n_samples, sorted(stored)), note
+    cases = StoredCases(snapshot, asked.n_samples, split=asked.split)
     if question.try_all or any(set(one.fc) <= set(cases.names) for one in question.declared):
         return cases, None
     lacking = sorted({name for one in question.declared for name in one.fc} - set(cases.names))
@@ -140,7 +141,7 @@ def _cases(
             repair="try all wirings, capture what is missing, or keep the dataset's audit set beside it",
         )
         raise ReplayError("what is declared cannot be tried", [problem])
-    return StoredCases(audit, wanted), f"{said}: what is declared is tried on the audit set"
+    return StoredCases(audit, asked.n_samples), f"{said}: what is declared is tried on the audit set"
 
 
 def _check_shapes(target: Target, head: TargetHead, slot_width: int) -> None:
@@ -162,6 +163,14 @@ def _check_shapes(target: Target, head: TargetHead, slot_width: int) -> None:
     ]
     if problems:
         raise ReplayError("dataset, draft and target do not fit one another", problems)
+
+
+def _of_splits(snapshot: Snapshot, split: str | None) -> list[str]:
+    """Return a note where samples of every split are drawn, those for training among them."""
+    if split is not None or not snapshot.version.splits:
+        return []
+    names = ", ".join(name for rule in snapshot.version.splits for name, _ in rule.fractions)
+    return [f"samples of every split ({names}) are replayed; a draft knows what it was trained on: --split"]
 
 
 def _of_target(target: Target, folder: Path) -> list[str]:

@@ -13,6 +13,7 @@ from datagen.engines.target_head import LOGIT_BYTES, TargetHead
 from datagen.replay.candidates import Change, Inputs
 from datagen.replay.draft import Draft
 from datagen.replay.flags import FLAG_NAMES, Flags
+from datagen.replay.leaning import Spread
 from datagen.replay.measuring import Case, Run, Tensors
 from datagen.replay.score import Ids, Labels
 from schemas.boundary import FINAL, FINAL_NORMED
@@ -70,6 +71,27 @@ class DraftRunner:
             proposed.append(tokens)
         return Run(tuple(proposed), loss)
 
+    def spread(self, case: Case, inputs: Inputs, roles: Sequence[TargetRole]) -> Spread:
+        """Return probabilities of the tokens that the draft knows, summed over the pairs of `_counted`."""
+        n_pairs = len(case.ids) - 1
+        counted = _counted(case)
+        ids, positions = torch.from_numpy(case.ids[1:]), torch.arange(1, n_pairs + 1)
+        output = self._draft(inputs.changes).forward(
+            ids, self._states(case, inputs, n_pairs), positions, rows=counted
+        )
+        expected = {role: self._expected(case, role)[counted + 1 - case.labelled.start] for role in roles}
+        best = output.logits.argmax(-1)
+        return Spread(
+            output.logits.softmax(-1).sum(0).numpy(),
+            {role: likely.exp().sum(0).numpy() for role, likely in expected.items()},
+            {role: int((likely.argmax(-1) == best).sum()) for role, likely in expected.items()},
+        )
+
+    def _expected(self, case: Case, role: TargetRole) -> Tensor:
+        """Return a target's log-probabilities of the tokens that the draft knows, at each labelled state."""
+        states, norm = self._target_states(case, role)
+        return self._head.logits(states, norm=norm, ids=self._target_ids).log_softmax(-1)
+
     def _draft(self, changes: tuple[Change, ...]) -> Draft:
         if changes not in self._drafts:
             plain = self._drafts[()]
@@ -107,15 +129,17 @@ class DraftRunner:
         Of the pairs that speculators counts, as its own loss is.
         """
         if self._likely is None or self._likely[0] != (case.sample_id, role):
-            states, norm = self._target_states(case, role)
-            wanted = self._head.logits(states, norm=norm, ids=self._target_ids).log_softmax(-1)
-            self._likely = (case.sample_id, role), wanted
-        n_pairs = len(case.ids) - 1
-        counted = torch.from_numpy(np.flatnonzero(case.mask[1:]))
+            self._likely = (case.sample_id, role), self._expected(case, role)
+        counted = _counted(case)
         wanted = self._likely[1][counted + 1 - case.labelled.start]
         got = logits[counted - case.pairs.start].log_softmax(-1)
         apart = kl_div(got, wanted, reduction="sum", log_target=True)
-        return float(apart), int(min(len(counted), n_pairs))
+        return float(apart), len(counted)
+
+
+def _counted(case: Case) -> Tensor:
+    """Return the pairs that speculators counts at step 1: their token after the next is trained."""
+    return torch.from_numpy(np.flatnonzero(case.mask[1:]))
 
 
 def _placed(pieces: Sequence[Tensor], case: Case) -> Ids:

@@ -129,7 +129,8 @@ class Bootstrap:
     def __init__(self, n_conversations: int, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
         self.n_conversations = n_conversations
-        self._weights: NDArray[np.float64] = rng.multinomial(
+        # How often each conversation is in each resample, `[resamples, conversations]`.
+        self.weights: NDArray[np.float64] = rng.multinomial(
             n_conversations, [1 / n_conversations] * n_conversations, size=RESAMPLES
         ).astype(np.float64)
 
@@ -149,11 +150,11 @@ class Bootstrap:
         return self._interval(value, tally.right - other.right, tally.counted, comparisons)
 
     def _interval(self, value: float, right: Counts, counted: Counts, comparisons: int = 1) -> Interval:
-        totals = self._weights @ counted
+        totals = self.weights @ counted
         if self.n_conversations < 2 or not totals.any():
             return Interval(value, float("-inf"), float("inf"))
         some = totals > 0
-        drawn = (self._weights @ right)[some] / totals[some]
+        drawn = (self.weights @ right)[some] / totals[some]
         if comparisons > 1:
             # No resample reaches so far out: the normal tail of the resamples' spread does.
             reach = NormalDist().inv_cdf(1 - (1 - LEVEL) / (2 * comparisons)) * float(drawn.std())

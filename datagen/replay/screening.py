@@ -1,7 +1,8 @@
 """Many candidates, few of them good: all are tried on a few conversations, and the best on all of them.
 
 Inputs are ranked by the best that they score against any target, since a draft may have been trained on a
-wrong one. What was declared stays in to the end, whatever it scores, and so do its variants.
+wrong one; once the best are known, they say which (`leaning`), and only that counts. What was declared stays
+in to the end, whatever it scores, and so do its variants.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,7 @@ from datagen.replay.candidates import (
     targets,
     variants,
 )
+from datagen.replay.leaning import Leaning, leaning
 from datagen.replay.measuring import Cases, Measured, Runner, Scores, Watch, measure
 from datagen.replay.score import Bootstrap, Interval
 from schemas.wiring import TargetRole
@@ -60,6 +62,7 @@ class Findings:
 
     measured: Measured
     best: Candidate
+    """Against `role`."""
     n_cases: int
     n_tried: int
     """Different inputs that were tried in any round."""
@@ -68,6 +71,10 @@ class Findings:
     left_out: str | None = None
     only_declared: bool = False
     """Whether nothing but what is declared was tried, so that the best of it need not be what was trained."""
+    leaning: Leaning | None = None
+    """Which target the best inputs propose tokens like; `None` where only the declared was tried."""
+    role: TargetRole = TRUE_TARGET
+    """The target that candidates are compared against: the declared one, or what `leaning` says instead."""
 
     @property
     def scores(self) -> Scores:
@@ -86,12 +93,19 @@ class Findings:
         same = (mine.learned.right == its.learned.right).all()
         return bootstrap.difference(mine.chain[-1], its.chain[-1], self.n_tried) if same else step
 
+    @property
+    def easiest(self) -> Candidate:
+        """The candidate that scores best against any target; the best where none scores better."""
+        return max(self.measured, key=lambda one: (self.measured[one].learned.pooled, one == self.best))
+
     def rivals(self) -> tuple[Candidate, ...]:
-        """Return the candidates that are too close to the best to be told from it, the nearest first."""
+        """Return what is too close to the best to be told from it, against one target, the nearest first."""
         near = [
             one
             for one in self.measured
-            if one != self.best and not self.compared(self.best, one).is_above_zero
+            if one.target == self.role
+            and one != self.best
+            and not self.compared(self.best, one).is_above_zero
         ]
         return tuple(sorted(near, key=lambda one: -self.measured[one].learned.pooled))
 
@@ -122,34 +136,79 @@ def search(runner: Runner, cases: Cases, question: Question, watch: Watch) -> Fi
         beside = [near for one in leaders[:VARIED] for near in variants(one, runner.changes)]
         pool = tuple(dict.fromkeys([*kept_in, *leaders, *beside]))
         tried |= set(pool)
+    leans = _lean(runner, cases, _leaning_inputs(measured, leaders[0], count), roles, watch)
+    decided = leans.decide(role)
+    leaders = ranked(_against(measured, decided))[:kept]
     base = declared[0] if declared else leaders[0]
     last = dict.fromkeys([*kept_in, *leaders, *variants(leaders[0], runner.changes), *floors(base)])
-    found = _last(runner, cases, question, last, _roles(measured, leaders[0], role), watch)
-    return replace(found, n_tried=len(tried | set(last)), left_out=choices.left_out)
+    against = dict.fromkeys([decided, *_roles(measured, leaders[0], role)])
+    found = _last(runner, cases, question, last, tuple(against), watch)
+    return replace(found, n_tried=len(tried | set(last)), left_out=choices.left_out, leaning=leans)
 
 
 def search_boundaries(
-    runner: Runner, cases: Cases, question: Question, near: Candidate, watch: Watch
+    runner: Runner, cases: Cases, question: Question, found: Findings, watch: Watch
 ) -> Findings:
-    """Try, on cases that have every boundary, each boundary in each slot of `near`, and as its target."""
-    around = near.inputs
+    """Try, on cases that have every boundary, each of them in each slot of what was found, and as its target.
+
+    Of targets only one that `found` could not try overrules it: it was tried on more conversations.
+    """
+    around = replace(found.best.inputs, source="own")
     role = _declared_target(question, cases)
-    roles = tuple(dict.fromkeys([near.target, role, TRUE_TARGET]))
+    expected = found.role if role in targets(found.names) else role
+    leans, decided = None, expected
+    if question.try_all:
+        leans = _lean(runner, cases, around, _targets(cases), watch)
+        nearest = leans.decide(expected)
+        decided = expected if nearest in targets(found.names) else nearest
+    roles = tuple(dict.fromkeys([decided, found.role, role, TRUE_TARGET]))
     beside = neighbours(around, question.n_layers) if question.try_all else ()
     every = tuple(dict.fromkeys([around, *question.declared, *beside]))
 
-    def tried(inputs: Sequence[Inputs], against: tuple[TargetRole, ...]) -> Measured:
-        return measure(runner, cases, len(cases), inputs, against, watch)
+    def tried(inputs: Sequence[Inputs]) -> Measured:
+        return measure(runner, cases, len(cases), inputs, roles, watch)
 
     watch.stage("every boundary", len(every) * len(cases))
-    measured = tried(every, roles)
+    measured = tried(every)
     if question.try_all:
-        together = _together(ranked(measured), measured, around)
-        watch.stage("boundaries together", (len(together) + 1) * len(cases))
-        measured |= tried(together, roles)
-        measured |= tried(ranked(measured)[:1], _targets(cases))
-    best = _best(measured, (around, *question.declared))
-    return Findings(measured, best, len(cases), len({one.inputs for one in measured}), cases.names)
+        together = _together(ranked(_against(measured, decided)), measured, around)
+        watch.stage("boundaries together", len(together) * len(cases))
+        measured |= tried(together)
+    best = _best(_against(measured, decided), (around, *question.declared))
+    n_tried = len({one.inputs for one in measured})
+    return Findings(measured, best, len(cases), n_tried, cases.names, leaning=leans, role=decided)
+
+
+def _against(measured: Measured, role: TargetRole) -> Measured:
+    return {one: scores for one, scores in measured.items() if one.target == role}
+
+
+def _leaning_inputs(measured: Measured, leader: Inputs, n_cases: int) -> Inputs:
+    """Return the leader as its config runs it, unless that is worse beyond doubt.
+
+    A norm more or less makes a draft surer or less sure, and so moves what it proposes.
+    """
+    plain = replace(leader, changes=())
+    mine, its = (_best_of(measured, inputs) for inputs in (leader, plain))
+    if mine is None or its is None:
+        return leader
+    apart = Bootstrap(n_cases).difference(mine.learned, its.learned, len(measured))
+    return leader if apart.is_above_zero else plain
+
+
+def _best_of(measured: Measured, inputs: Inputs) -> Scores | None:
+    """Return what inputs score against the target that they fit best, `None` where they were not tried."""
+    mine = [scores for one, scores in measured.items() if one.inputs == inputs]
+    return max(mine, key=lambda scores: scores.learned.pooled, default=None)
+
+
+def _lean(runner: Runner, cases: Cases, inputs: Inputs, roles: Sequence[TargetRole], watch: Watch) -> Leaning:
+    watch.stage(f"what is proposed, against {len(roles)} targets", len(cases))
+    spreads = []
+    for number in range(len(cases)):
+        spreads.append(runner.spread(cases[number], inputs, roles))
+        watch.passed()
+    return leaning(inputs, spreads)
 
 
 def ranked(measured: Measured) -> tuple[Inputs, ...]:
@@ -198,25 +257,26 @@ def _last(
     roles: tuple[TargetRole, ...],
     watch: Watch,
 ) -> Findings:
+    """Measure what is left on all cases, and find the best against the first of `roles`."""
     # With one conversation there is no other.
     some = [one for one in inputs if one.source != "another sample" or len(cases) > 1]
     watch.stage(f"refining {len(some)} wirings on {len(cases)} conversations", len(some) * len(cases))
     measured = measure(runner, cases, len(cases), some, roles, watch, question.steps, loss_of=roles[0])
-    return Findings(measured, _best(measured, question.declared), len(cases), len(some), cases.names)
+    best = _best(_against(measured, roles[0]), question.declared)
+    return Findings(measured, best, len(cases), len(some), cases.names, role=roles[0])
 
 
 def _best(measured: Measured, declared: Iterable[Inputs]) -> Candidate:
     """Return the candidate that scores best; of equals one with the longest chain, then a declared one."""
     wanted = set(declared)
 
-    def merit(candidate: Candidate) -> tuple[float, float, bool, bool, bool]:
+    def merit(candidate: Candidate) -> tuple[float, float, bool, bool]:
         scores = measured[candidate]
         return (
             scores.learned.pooled,
             scores.chain[-1].pooled,
             candidate.inputs in wanted,
             candidate.inputs.is_plain,
-            candidate.target == TRUE_TARGET,
         )
 
     return max(measured, key=merit)

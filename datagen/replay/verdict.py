@@ -12,13 +12,9 @@ from datagen.replay.score import LEVEL, Bootstrap, Interval, Tally
 from datagen.replay.screening import Findings
 from schemas.boundary import place_of
 from schemas.problem import Problem
-from schemas.wiring import TargetRole
 
 SHOWN = 4
 """Candidates named in a sentence."""
-MUCH_BETTER = 2.0
-"""Times the accuracy on another target from which on it is taken for the trained one. Drafts of SmolLM2 that
-were trained on the true target guessed a middle layer's easier tokens 1.2 to 1.4 times as often."""
 FEW = 8
 """Conversations below which an interval over them is itself uncertain."""
 
@@ -50,31 +46,17 @@ def judge(
     """Return the verdict on what was found on stored tensors and, where it is there, on the audit set."""
     said: list[str] = []
     trained = declaration.trained
-    easiest = findings
-    findings = of_one_target(findings, trained.target if trained else TRUE_TARGET)
-    is_easier = findings.best.target != easiest.best.target
-    if boundaries is not None:
-        roles = {one.target for one in boundaries.measured}
-        role = trained.target if trained and trained.target in roles else findings.best.target
-        boundaries = of_one_target(boundaries, role)
-    deciding = _deciding(findings, boundaries)
-    close = deciding.rivals()
-    if trained in close:
-        # Of what cannot be told apart, what is said of the training is the likeliest.
-        deciding = replace(deciding, best=trained)
-        close = deciding.rivals()
-    best = deciding.best
+    deciding = _likeliest(_deciding(findings, boundaries), trained)
+    close, best = deciding.rivals(), deciding.best
+    close += _other_targets(deciding)
     blind = [one for one in close if one.inputs.source != "own"]
     if best.inputs.source != "own" or blind:
         said.append(_blind(deciding))
         return Verdict(best, close, False, None, tuple(said))
     said.append(_trained_with(deciding))
+    said += _target(deciding)
     said += _too_close(deciding, close)
-    if is_easier:
-        said.append(_easier(easiest))
     declared, words = _declared(declaration, deciding, findings, boundaries)
-    if declared and is_easier:
-        declared = None
     said += words
     served, words = _served(declaration, findings, boundaries, best)
     said += words
@@ -87,18 +69,18 @@ def judge(
     return Verdict(best, close, declared, served, tuple(said))
 
 
-def of_one_target(findings: Findings, role: TargetRole) -> Findings:
-    """Return the findings against one target: accuracies against two are not of the same tokens.
+def _likeliest(findings: Findings, trained: Candidate | None) -> Findings:
+    """Return the findings with the likeliest of what cannot be told apart as their best.
 
-    It is `role`, unless another target is guessed so much better that easier tokens do not explain it.
+    That is what is said of the training, or else the same tensors run as the draft's config says: a norm flag
+    of a weakly trained draft moves its accuracy by less than chance.
     """
-    held = {one: scores for one, scores in findings.measured.items() if one.target == role}
-    if findings.best.target == role or not held:
-        return findings
-    best = max(held, key=lambda one: held[one].learned.pooled)
-    if findings.scores.learned.pooled >= MUCH_BETTER * held[best].learned.pooled:
-        return findings
-    return replace(findings, measured=held, best=best)
+    plain = Candidate(replace(findings.best.inputs, changes=()), findings.best.target)
+    close = findings.rivals()
+    for one in (trained, plain):
+        if one is not None and one in close:
+            return replace(findings, best=one)
+    return findings
 
 
 def percent(tally: Tally, findings: Findings) -> str:
@@ -108,9 +90,11 @@ def percent(tally: Tally, findings: Findings) -> str:
 
 
 def behind(apart: Interval) -> str:
-    """Return by how much another is worse, as `behind by 4.4 points (1.0 to 7.9)`."""
-    value, low, high = map(_points, apart)
-    return f"behind by {value} points ({low} to {high})"
+    """Return by how much another is worse, as `behind by 4.4 points (1.0 to 7.9)`, or that it is ahead."""
+    value, low, high = apart
+    if value < 0:
+        return f"ahead by {_points(-value)} points ({_points(-high)} to {_points(-low)})"
+    return f"behind by {_points(value)} points ({_points(low)} to {_points(high)})"
 
 
 def _points(share: float) -> str:
@@ -131,6 +115,8 @@ def _deciding(findings: Findings, boundaries: Findings | None) -> Findings:
     wanted = {*inputs.fc, *([] if role == TRUE_TARGET else [role.tensor])}
     if wanted <= set(findings.names):
         return findings
+    if role != findings.role:
+        return boundaries
     near = boundaries.measured.get(findings.best)
     if near is not None and boundaries.compared(boundaries.best, findings.best).is_above_zero:
         return boundaries
@@ -160,28 +146,66 @@ def _trained_with(findings: Findings) -> str:
     return f"{told}: they score {learned} of the tokens they know{wrong}"
 
 
-def _easier(findings: Findings) -> str:
-    told = f"{target_words(findings.best.target)}: {percent(findings.scores.learned, findings)}"
-    return (
-        f"another target's tokens are guessed better, those of {told}; a middle layer's are easier, so that "
-        "alone does not say that it was the target in training"
+def _other_targets(findings: Findings) -> tuple[Candidate, ...]:
+    """Return the same inputs with each target that cannot be told from the one they were compared against."""
+    leaning, role = findings.leaning, findings.best.target
+    if leaning is None or role not in leaning.alike:
+        return ()
+    return tuple(Candidate(findings.best.inputs, other) for other in leaning.rivals(role))
+
+
+def _target(findings: Findings) -> list[str]:
+    """Return a sentence that says why this target, where another may be thought of."""
+    leaning, role = findings.leaning, findings.best.target
+    if leaning is None or role not in leaning.alike:
+        return []
+    easiest = findings.easiest
+    others = [one for one in leaning.alike if one != role]
+    rivals = leaning.rivals(role)
+    if not others or (role == TRUE_TARGET and easiest.target == role and not rivals):
+        return []
+    nearest = max(others, key=lambda one: leaning.alike[one].value)
+    told = (
+        f"its proposals have {_share(leaning.alike[role])} in common with the tokens of "
+        f"{target_words(role)}, {_share(leaning.alike[nearest])} with those of {target_words(nearest)}"
     )
+    if rivals:
+        named = "; ".join(_some([target_words(one) for one in rivals]))
+        told += f": which target it was trained on is too close to call, it may be {named} too"
+    if easiest.target not in (role, *rivals):
+        score = percent(findings.measured[easiest].learned, findings)
+        told += f" (it guesses more of {target_words(easiest.target)}, {score}: easier tokens)"
+    return [told]
+
+
+def _share(part: Interval) -> str:
+    return f"{part.value:.1%} ({_points(part.low)} to {_points(part.high)})"
 
 
 def _too_close(findings: Findings, close: tuple[Candidate, ...]) -> list[str]:
-    """Return sentences that name what cannot be told from the best; only one half of it changed at a time."""
+    """Return sentences that name what cannot be told from the best, against the same target."""
     best = findings.best
-    halves = [one for one in close if best.inputs == one.inputs or best.target == one.target]
+    halves = [one for one in close if one.target == best.target]
     apart = {one: findings.compared(best, one) for one in halves}
     same = [words(one) for one in halves if apart[one] == Interval(0.0, 0.0, 0.0)]
-    near = [f"{words(one)} ({behind(apart[one])})" for one in halves if words(one) not in same]
+    apart = {one: interval for one, interval in apart.items() if words(one) not in same}
+    flags = [one for one in apart if replace(one.inputs, changes=best.inputs.changes) == best.inputs]
+    near = [f"{words(one)} ({behind(apart[one])})" for one in apart if one not in flags]
     over = f"at {LEVEL:.0%} over {findings.n_cases} conversations"
     said = []
     if near:
         said.append(f"too close to call {over}: {'; '.join(_some(near))}")
+    if flags:
+        named = [f"{_changes(one.inputs)} ({behind(apart[one])})" for one in flags]
+        taken = "" if best.inputs.changes else "; they are taken as the draft's config says"
+        said.append(f"its norms, RoPE and window cannot be told {over}: {'; '.join(_some(named))}{taken}")
     if same:
         said.append(f"the same on every token, so not to be told apart: {'; '.join(_some(same))}")
     return said
+
+
+def _changes(inputs: Inputs) -> str:
+    return ", ".join(map(str, inputs.changes)) or "as the config says"
 
 
 def _some(named: list[str]) -> list[str]:

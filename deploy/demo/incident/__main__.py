@@ -15,9 +15,9 @@ from rich.table import Table
 from datagen.checking import Asked as AskedCheck
 from datagen.checking import Report, check
 from datagen.commands.check import SLOT
-from datagen.commands.export import run as run_export
 from datagen.errors import ExportError
 from datagen.export import Asked, plan_export
+from deploy.demo.incident.exporting import MEANT, SPLITS, export_right
 from deploy.demo.incident.picture import Bar, draw
 from deploy.demo.incident.positional import SAVED, write_positional
 from deploy.demo.incident.replayed import SERVER, Extent, Replayed, replay_draft
@@ -30,7 +30,6 @@ from schemas.errors import StrataError
 PLACE = DATA / "incident"
 PICTURE = PLACE / "incident.svg"
 AS_THEN = Path(__file__).with_name("as_then.toml")
-MEANT = ("layer2", "layer15", "layer27")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -43,7 +42,8 @@ def main(arguments: Sequence[str]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     states = make_states()
     right, then = PLACE / "right", PLACE / "as-then"
-    ratio = export(console, states, right)
+    ratio = export_right(states, right)
+    console.print(f"right    {right}: input {', '.join(MEANT)}; target final; names checked")
     refuse(console, states, then)
     write_positional(states.dataset, right, then)
     course = Course(steps=given.steps, train_ratio=ratio)
@@ -63,19 +63,11 @@ def main(arguments: Sequence[str]) -> None:
     tell(console, drafts, checks, replays)
 
 
-def export(console: Console, states: States, right: Path) -> float:
-    """Write the export, and return the share of its rows that is for training."""
-    plan = plan_export(Asked(states.dataset, "speculators", right, MEANT, None, ("train", "validation")))
-    written = run_export(plan, workers=2)
-    console.print(f"right    {written.path}: input {', '.join(MEANT)}; target final; names checked")
-    return (plan.n_train + 0.5) / len(plan.rows)
-
-
 def refuse(console: Console, states: States, then: Path) -> None:
     """Ask the export for the incident's tensors, and show what it says."""
     *fc, target = SAVED
     try:
-        plan_export(Asked(states.dataset, "speculators", then, tuple(fc), target, ("train", "validation")))
+        plan_export(Asked(states.dataset, "speculators", then, tuple(fc), target, SPLITS))
     except ExportError as error:
         console.print(f"as then  {then}: input {', '.join(fc)}; target {target}. strata export refuses:")
         console.print(f"  {error}", markup=False)

@@ -38,6 +38,8 @@ class Course:
     train_ratio: float
     layer_ids: tuple[int, ...] = (2, 15, 27)
     """What goes into the draft's config, for servers to read."""
+    epochs: int = 1
+    steps_deep: int = STEPS_DEEP
 
     def __str__(self) -> str:
         return f"{self.steps}-steps"
@@ -80,7 +82,7 @@ def train(data: Path, place: Path, course: Course, environment: Path) -> Trained
             _run(_words(data, partial, course), partial / LOG, environment)
             seconds = round(time.monotonic() - begun, 1)
             (partial / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
-    draft = place / "0"
+    draft = place / str(course.epochs - 1)
     metrics = json.loads((draft / "val_metrics.json").read_text(encoding="utf-8"))
     seconds = json.loads((place / "seconds.json").read_text(encoding="utf-8"))
     return Trained(draft, float(metrics["full_acc_0_epoch"]), float(seconds))
@@ -94,10 +96,10 @@ def _words(data: Path, place: Path, course: Course) -> list[str]:
         "train-data-ratio": course.train_ratio,
         "draft-vocab-size": DRAFT_VOCABULARY,
         "total-seq-len": TOKENS_A_STEP,
-        "epochs": 1,
+        "epochs": course.epochs,
         "max-steps": course.steps,
         "lr": 1e-3,
-        "ttt-steps": STEPS_DEEP,
+        "ttt-steps": course.steps_deep,
         "num-workers": 0,
         "on-missing": "raise",
         "full-attention-indices": 0,
