@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 
 from datagen.store.part_reader import window_of
+from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.problem import Problem
 from schemas.schema import Schema
 from service.errors import MalformedError, RangeError
 from service.wire.names import RAW_TYPE, SAFETENSORS_TYPE, TensorFormat
 from service.wire.window import window_from
+
+_MADE = "ask for final, and run the norm of .../final_norm over it, as the client does"
 
 
 def names_in(schema: Schema, asked: Sequence[str] | None) -> tuple[str, ...]:
@@ -20,7 +23,10 @@ def names_in(schema: Schema, asked: Sequence[str] | None) -> tuple[str, ...]:
         return known
     problems = [
         Problem(
-            where="names", kind="tensor_name", message=f"expected one of {', '.join(known)}, got {name!r}"
+            where="names",
+            kind="tensor_name",
+            message=f"expected one of {', '.join(known)}, got {name!r}",
+            repair=_MADE if name == FINAL_NORMED and FINAL in known else None,
         )
         for name in asked
         if name not in known

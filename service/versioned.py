@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from datagen.store.snapshot import Snapshot
 from service.catalog import Catalog, number_in
+from service.gate import needs_norm
 from service.state import service_of
 from service.wire.names import DATASET_HEADER, SCHEMA_HEADER, VERSION_HEADER, WIRING_HEADER
 
@@ -62,9 +63,11 @@ async def version_of(
         number, snapshot = await run_in_threadpool(_opened, service.catalog, request, dataset, version)
     else:
         snapshot = there
-    service.gate.check(
-        snapshot.schema, request.headers.get(SCHEMA_HEADER), request.headers.get(WIRING_HEADER)
-    )
+    schema, wiring = snapshot.schema, request.headers.get(WIRING_HEADER)
+    norm = snapshot.kept_norm
+    if norm is None and needs_norm(schema, wiring):
+        norm = await run_in_threadpool(snapshot.final_norm)
+    service.gate.check(schema, request.headers.get(SCHEMA_HEADER), wiring, norm)
     served = Served(dataset, number, snapshot)
     response.headers.update(served.headers)
     return served

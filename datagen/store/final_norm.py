@@ -20,19 +20,26 @@ _BLOCK_BYTES = 1 << 18
 _FLOATS: Mapping[str, np.dtype[Any]] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 
 
-def apply_norm(norm: FinalNorm, rows: NDArray[np.generic], dtype: DType) -> NDArray[np.generic]:
+def apply_norm(
+    norm: FinalNorm, rows: NDArray[np.generic], dtype: DType, *, out: NDArray[np.generic] | None = None
+) -> NDArray[np.generic]:
     """Return `norm(rows)` `[T, H]` in the numpy dtype of `rows`, rounded as the target's own class rounds.
 
     `rows` are values of `dtype`; those of bfloat16 may be given as their bits (uint16) or as
-    `ml_dtypes.bfloat16`. Raises `ValueError` for rows that are not `[T, hidden_size]` of that dtype.
+    `ml_dtypes.bfloat16`. `out`, which may be `rows` themselves, is filled and returned, not a new array.
+    Raises `ValueError` for rows that are not `[T, hidden_size]` of that dtype.
     """
+    made = np.empty(rows.shape, rows.dtype) if out is None else out
     bits: np.dtype[Any] = np.dtype("<u2") if dtype == "bfloat16" else _FLOATS[dtype]
     if rows.ndim != 2 or rows.shape[1] != norm.hidden_size or rows.dtype.itemsize != bits.itemsize:
         raise ValueError(
             f"expected rows [T, {norm.hidden_size}] of {dtype}, got {list(rows.shape)} of {rows.dtype}"
         )
-    given = np.ascontiguousarray(rows).view(bits)
-    made = np.empty_like(given)
+    if made.shape != rows.shape or made.dtype.itemsize != bits.itemsize:
+        raise ValueError(
+            f"expected out as {list(rows.shape)} of {dtype}, got {list(made.shape)} of {made.dtype}"
+        )
+    given, filled = rows.view(bits), made.view(bits)
     scale = _scale(norm.weight_bytes, norm.bias_bytes, norm.dtype, dtype, norm.offset)
     step = max(1, _BLOCK_BYTES // (4 * norm.hidden_size))
     work = _Work(min(step, len(given)), norm.hidden_size)
@@ -40,8 +47,8 @@ def apply_norm(norm: FinalNorm, rows: NDArray[np.generic], dtype: DType) -> NDAr
     with np.errstate(over="ignore", invalid="ignore"):
         for first in range(0, len(given), step):
             block = given[first : first + step]
-            work.norm(norm, scale, block, made[first : first + step], dtype)
-    return made.view(rows.dtype)
+            work.norm(norm, scale, block, filled[first : first + step], dtype)
+    return made
 
 
 class _Scale(NamedTuple):

@@ -71,6 +71,8 @@ class Snapshot:
         self._door = door
         self._layout = layout
         self._why_gone = why_gone
+        self.kept_norm: FinalNorm | None = None
+        """The target's final norm, once `final_norm` has found one: it never changes then."""
         self._parts: OrderedDict[str, PartReader] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -102,7 +104,9 @@ class Snapshot:
 
         Raises `CorruptError` where it is damaged, or another target's.
         """
-        return read_final_norm(self._door, self._layout, self.schema)
+        if self.kept_norm is None:
+            self.kept_norm = read_final_norm(self._door, self._layout, self.schema)
+        return self.kept_norm
 
     def part(self, location: Location) -> PartReader:
         """Return the reader of the part that a sample lies in; the last ones used are kept open."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from schemas.boundary import FINAL_NORMED
 from schemas.card import Card
 from schemas.consumers.declared import at_version, names
 from schemas.consumers.resolution import Shape, Way
@@ -20,6 +21,7 @@ from schemas.request import read_wiring, request_problems
 from schemas.schema import Schema
 from schemas.target import Target
 from schemas.wiring import Wiring as WholeWiring
+from service.client.derived import FindNorm, can_be_made, no_norm
 from service.client.errors import RefusedError
 
 
@@ -50,11 +52,12 @@ class Settled(NamedTuple):
     notes: tuple[Problem, ...]
 
 
-def settle(asked: Asked, schema: Schema) -> Settled:
+def settle(asked: Asked, schema: Schema, find_norm: FindNorm = no_norm) -> Settled:
     """Return the whole wiring of what was asked, judged against a dataset's schema.
 
-    Raises `RefusedError` with every problem; a bare library name is one, and its repair says that library's
-    default for this target, written out.
+    `find_norm` is asked for the target's norm where the wiring takes what only a norm makes. Raises
+    `RefusedError` with every problem; a bare library name is one, and its repair says that library's default
+    for this target, written out.
     """
     card = asked if isinstance(asked, Card) else None
     assumed: list[Problem] = []
@@ -64,7 +67,8 @@ def settle(asked: Asked, schema: Schema) -> Settled:
         wiring = asked
     else:
         wiring, assumed = whole_wiring(asked, schema.target)
-    found = [*assumed, *request_problems(schema, wiring=None if card else wiring, card=card)]
+    norm = find_norm() if FINAL_NORMED in wiring.tensors and can_be_made(schema) else None
+    found = [*assumed, *request_problems(schema, wiring=None if card else wiring, card=card, norm=norm)]
     found += _no_trainer(wiring)
     if any(problem.severity == "error" for problem in found):
         raise RefusedError(f"the dataset does not fit the wiring of {wiring.title}", found)

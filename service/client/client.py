@@ -95,10 +95,11 @@ class Client:
         not have what `wiring` takes, when its target is not the card's, or for a bare library name.
         """
         schema, number = self._schema(dataset, version)
+        opened = Version(dataset, number, schema, None, session=self.session)
         if wiring is None:
-            return Version(dataset, number, schema, None, session=self.session)
-        settled = settle(wiring, schema)
-        return Version(dataset, number, schema, settled.wiring, settled.notes, session=self.session)
+            return opened
+        settled = settle(wiring, schema, lambda: opened.final_norm)
+        return replace(opened, wiring=settled.wiring, notes=settled.notes)
 
     def stream(
         self, dataset: str, version: int | str = LATEST, *, wiring: Asked, **options: Unpack[Options]
@@ -111,7 +112,7 @@ class Client:
         """
         check_options(options)
         opened = self.version(dataset, version)
-        settled = settle(wiring, opened.schema)
+        settled = settle(wiring, opened.schema, lambda: opened.final_norm)
         stream = import_module("service.client.stream").Stream
         return cast("Stream", stream(replace(opened, wiring=settled.wiring), settled, options))
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from schemas.final_norm import FinalNorm
 from schemas.schema import Schema
 from service.client.rows import Out, Rows
 from service.client.version import OrderTable
@@ -22,6 +23,10 @@ class Source(Protocol):
     @property
     def schema(self) -> Schema:
         """The schema of its samples."""
+
+    @property
+    def final_norm(self) -> FinalNorm | None:
+        """The target's final norm where `final_normed` is made by it, and can be asked for."""
 
     def order_table(
         self, *, split: str | None = None, min_tokens: int = 0, min_trained: int = 0

@@ -11,7 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from datagen.store.final_norm import apply_norm
+from schemas.boundary import FINAL
 from schemas.errors import SchemaError
+from schemas.final_norm import FinalNorm, derivable, derived_spec
 from schemas.problem import Problem
 from schemas.schema import Schema, TensorSpec
 from service.client.rows import BITS
@@ -49,10 +52,18 @@ class Stacking:
     names: Sequence[str]
     columns: Sequence[str]
     make: MakeStates = new_states
+    norm: FinalNorm | None = None
+    """Of the target, where `final_normed` is not stored but made of `final`, in its slot."""
     made: Stack | None = None
 
     def __post_init__(self) -> None:
-        specs = [self.schema.tensor(name) for name in self.names]
+        made = derivable(self.schema, self.norm)
+        specs = [derived_spec(self.schema) if n in made else self.schema.tensor(n) for n in self.names]
+        slots = {name: slot for slot, name in enumerate(self.names)}
+        self._normed = next((slots.pop(name) for name in made if name in slots), None)
+        if self._normed is not None:
+            slots.setdefault(FINAL, self._normed)
+        self._slots = slots
         kinds = {(spec.dtype, spec.width) for spec in specs}
         if len(kinds) != 1 or len(set(self.names)) != len(self.names):
             told = ", ".join(f"{spec.name} {spec.dtype}[{spec.width}]" for spec in specs)
@@ -67,11 +78,15 @@ class Stacking:
         tokens = {name: np.empty(n_tokens, BITS[self._dtypes[name]]) for name in self.columns}
         self.made = Stack(states, tokens)
         flat = states.view(np.uint8).reshape(n_tokens, len(self.names), self._spec.row_bytes)
-        slots = {name: flat[:, slot] for slot, name in enumerate(self.names)}
+        slots = {name: flat[:, slot] for name, slot in self._slots.items()}
         return slots | {name: values.view(np.uint8).reshape(n_tokens, -1) for name, values in tokens.items()}
 
     def done(self) -> Stack:
         """Return what was made, after its planes were filled."""
         if self.made is None:
             raise ValueError("expected planes that were made, got none")
+        if self.norm is not None and self._normed is not None:
+            states = self.made.states
+            final, normed = states[:, self._slots[FINAL]], states[:, self._normed]
+            apply_norm(self.norm, final, self._spec.dtype, out=normed)
         return self.made

@@ -10,13 +10,17 @@ from urllib.parse import quote, urlencode
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import SchemaError
+from schemas.boundary import FINAL_NORMED
+from schemas.errors import RecordError, SchemaError
+from schemas.final_norm import FinalNorm
 from schemas.problem import Problem
 from schemas.sample import ID_PATTERN
 from schemas.schema import Schema
 from schemas.wiring import Wiring
 from service.client.answers import IdentityAnswer, SampleAnswer, SamplePage
 from service.client.body import Asked, Shape, receive_table, shapes_of
+from service.client.derived import can_be_made, fetched, with_normed
+from service.client.errors import NotFoundError, ProtocolError
 from service.client.rows import Out, Rows
 from service.client.session import Mode, Session
 from service.client.stack import MakeStates, Stack, Stacking, new_states
@@ -43,6 +47,7 @@ class OrderTable(NamedTuple):
 class Version:
     """Version `number` of `dataset`, under `schema`; every request says the fingerprint and the wiring.
 
+    Where `final` is stored and the target's norm is kept, `final_normed` is made of it as it is asked for.
     With a wiring `names` left out are the wiring's tensors and the token columns, else everything there is.
     Rows are as they are stored, unshifted, also for a wiring whose trainer leaves the shift to who hands it
     samples: `Client.stream` moves tokens, this does not. `notes` are what a person should know of dataset and
@@ -71,6 +76,28 @@ class Version:
     def dataset_id(self) -> str:
         """The dataset's own id, which cards name it by."""
         return IdentityAnswer.read(self._ask("/schema"), f"{self._path}/schema").dataset_id
+
+    @cached_property
+    def final_norm(self) -> FinalNorm | None:
+        """The target's final norm, where `final_normed` can be made by it; asked for when it is first needed.
+
+        Raises `ProtocolError` where the service tells another target's.
+        """
+        if not can_be_made(self.schema):
+            return None
+        path = f"{self._path}/final_norm"
+        request = Request("GET", path, {SCHEMA_HEADER: self._headers[SCHEMA_HEADER]})
+        try:
+            data = self.session.transport.json(request)[0]
+        except NotFoundError:
+            return None  # not kept, or a service that knows of no norms
+        try:
+            norm = FinalNorm.from_json(data, path)
+        except RecordError as error:
+            raise ProtocolError(error.headline, error.problems) from error
+        if problems := norm.problems(self.schema.target):
+            raise ProtocolError(f"{path}: not the final norm of the dataset's target", problems)
+        return norm
 
     def samples(
         self, *, split: str | None = None, min_tokens: int = 0, min_trained: int = 0, page: int = 1000
@@ -107,15 +134,13 @@ class Version:
         `InvalidError` for a window outside of the sample, `ChecksumError` (or `DamagedError`, in direct mode)
         that names the tensor.
         """
-        asked = self._asked((sample_id,), names, tokens, is_batch=False)
-        return self.session.fetch(asked, self._headers, out)
+        return self._fetched((sample_id,), names, tokens, out, is_batch=False)
 
     def batch(
         self, sample_ids: Sequence[str], names: Sequence[str] | None = None, *, out: Out = None
     ) -> Rows:
         """Return several samples' rows end to end, in the order asked; else as `tensors`."""
-        asked = self._asked(tuple(sample_ids), names, None, is_batch=True)
-        return self.session.fetch(asked, self._headers, out)
+        return self._fetched(tuple(sample_ids), names, None, out, is_batch=True)
 
     def stack(
         self,
@@ -131,7 +156,7 @@ class Version:
         tensors that differ in dtype or width.
         """
         asked = self._asked((sample_id,), (*names, *columns), None, is_batch=False)
-        stacking = Stacking(self.schema, names, columns, out)
+        stacking = Stacking(self.schema, names, columns, out, self._norm_for(names))
         self.session.fetch_planes(asked, self._headers, stacking.planes)
         return stacking.done()
 
@@ -162,6 +187,24 @@ class Version:
             found["n_trained"].astype(np.int32, copy=False),
         )
 
+    def _fetched(
+        self,
+        sample_ids: tuple[str, ...],
+        names: Sequence[str] | None,
+        tokens: slice | None,
+        out: Out,
+        *,
+        is_batch: bool,
+    ) -> Rows:
+        wanted = self.names if names is None else tuple(dict.fromkeys(names))
+        asked = self._asked(sample_ids, wanted, tokens, is_batch=is_batch)
+        rows = self.session.fetch(asked, self._headers, out)
+        return with_normed(rows, wanted, self._norm_for(wanted), self.schema)
+
+    def _norm_for(self, names: Sequence[str]) -> FinalNorm | None:
+        """Return the norm where something that is asked for is made by it."""
+        return self.final_norm if FINAL_NORMED in names and can_be_made(self.schema) else None
+
     @property
     def _path(self) -> str:
         return f"/v1/datasets/{quote(self.dataset, safe='')}/versions/{self.number}"
@@ -186,6 +229,7 @@ class Version:
         is_batch: bool,
     ) -> Asked:
         wanted = self.names if names is None else tuple(dict.fromkeys(names))
+        wanted = fetched(wanted, self._norm_for(wanted))
         shapes = self._shapes
         wrong = not wanted or not sample_ids or not shapes.keys() >= {*wanted}
         if wrong or not all(map(_SAMPLE_ID.fullmatch, sample_ids)):

@@ -6,7 +6,10 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from datagen.store.errors import NotFoundError
 from schemas.boundary import NormState
+from schemas.final_norm import FinalNorm, derivable
+from schemas.problem import Problem
 from schemas.schema import Schema, TensorSpec, TokenColumn
 from schemas.target import Target
 from service.auth import Caller, requires
@@ -48,6 +51,8 @@ class SchemaAnswer(BaseModel):
     tensors: list[TensorAnswer]
     token_columns: list[ColumnAnswer]
     token_bytes: int
+    derivable: list[str]
+    """What is not stored and can be made of what is: `final_normed`, by the norm that `final_norm` tells."""
     declared: Schema
     """The same as the record that the fingerprint is taken of."""
 
@@ -81,8 +86,23 @@ def get_schema(
             ColumnAnswer(**column.model_dump(), row_bytes=column.row_bytes) for column in schema.token_columns
         ],
         token_bytes=schema.token_bytes,
+        derivable=[*derivable(schema, served.snapshot.final_norm())],
         declared=schema,
     )
+
+
+@router.get("/final_norm", responses={404: {}})
+def get_final_norm(caller: Reader, served: Version) -> FinalNorm:
+    """Tell the target's final norm, which makes `final_normed` of `final` where that is not stored."""
+    norm = served.snapshot.final_norm()
+    if norm is None:
+        message = (
+            f"expected the final norm of {served.snapshot.schema.target.model_id}, got none: it is not kept"
+        )
+        repair = "`strata norm --dataset ROOT/DATASET --target-model MODEL` keeps it"
+        problem = Problem(where="final_norm", kind="final_norm", message=message, repair=repair)
+        raise NotFoundError(f"{served.dataset} has no final norm", [problem])
+    return norm
 
 
 @router.get("/stats")

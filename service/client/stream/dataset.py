@@ -37,7 +37,7 @@ def open_stream(source: Source, wiring: Asked, **options: Unpack[Options]) -> "S
     do not go together or not with the samples: each with all problems, before anything is fetched.
     """
     check(options)
-    return Stream(source, settle(wiring, source.schema), options)
+    return Stream(source, settle(wiring, source.schema, lambda: source.final_norm), options)
 
 
 class Stream(IterableDataset[Any]):

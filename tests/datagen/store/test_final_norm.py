@@ -91,6 +91,21 @@ def test_bits_of_bfloat16_are_normed_as_the_values() -> None:
     assert_equal(made, apply_norm(norm, rows, "bfloat16"))
 
 
+def test_it_is_made_in_place_and_into_slots_of_a_stack() -> None:
+    norm = tiny_norm(hidden_size=64)
+    rows = random_rows(3000, 64, "bfloat16", np.random.default_rng(0))
+    expected = apply_norm(norm, rows, "bfloat16")
+    stack = np.zeros((3000, 3, 64), rows.dtype)
+    stack[:, 1] = rows
+    apply_norm(norm, stack[:, 1], "bfloat16", out=stack[:, 2])
+    assert_equal(np.ascontiguousarray(stack[:, 2]), expected)
+    assert_equal(np.ascontiguousarray(stack[:, 1]), rows)
+    assert apply_norm(norm, rows, "bfloat16", out=rows) is rows
+    assert_equal(rows, expected)
+    with pytest.raises(ValueError, match="expected out as"):
+        apply_norm(norm, rows, "bfloat16", out=rows[:10])
+
+
 def test_the_weight_is_cast_to_the_rows_dtype_as_a_loaded_model_has_it() -> None:
     weight = np.full(8, 1 + 2.0**-12, np.float32)  # 1.0 in bfloat16
     norm = FinalNorm.of(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datagen.store.sample_data import SampleData
+from schemas.final_norm import FinalNorm
 from schemas.schema import Schema
 from service.client.rows import BITS, Out, Rows, buffer_of
 from service.client.version import OrderTable
@@ -22,6 +23,7 @@ class MemorySource:
     samples: dict[str, SampleData]
     dataset: str = "demo"
     number: int = 1
+    final_norm: FinalNorm | None = None
     broken: set[str] = field(default_factory=set)
     asked: list[tuple[str, ...]] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
