@@ -26,7 +26,10 @@ def save_model(folder: Path, *, dtype: torch.dtype = torch.bfloat16, **more: obj
         **more,
     )
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).to(dtype).save_pretrained(folder)
+    model = AutoModelForCausalLM.from_config(config)
+    # Of few bits, so that a product's sum is the same in every order of its terms.
+    model.lm_head.weight.data = torch.round(model.lm_head.weight.data * 4) / 4
+    model.to(dtype).save_pretrained(folder)
     return folder
 
 
