@@ -17,11 +17,11 @@ import numpy as np
 from datagen.engines.base import Answer, Answering
 from datagen.engines.sampling import Sampling, seed_of
 from datagen.errors import RunFailedError
-from datagen.making import UnitProgress, quarantined
 from datagen.prompts.prompt import Ask, Given, Prompt
 from datagen.prompts.settings import PromptSettings
 from datagen.template.chat import ChatTemplate
 from datagen.template.errors import UnrenderableError
+from datagen.write_behind import UnitProgress, quarantined
 from schemas.problem import Problem
 from schemas.record import canonical_json
 from schemas.records import QuarantinedSample, QuarantineReason

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from datagen.checks import Calibration, NormProfile, PrefixRows
+from datagen.checks import Audited, Calibration, NormProfile, PrefixRows
 from datagen.checks.prefix import PREFIX_ROWS
 from datagen.checks.profile import behind_first
 from datagen.prompts.prompt import Prompt
 from datagen.store.dataset import Snapshot
 from datagen.units import Unit
-from schemas.boundary import all_names
+from schemas.boundary import EMBED, FINAL, FINAL_NORMED, all_names
 from schemas.calibration import CalibrationRecord
 from schemas.sample import prompt_id, sample_id
 from schemas.schema import INPUT_IDS, LOSS_MASK, TARGET_ARGMAX, DType, Schema
@@ -125,7 +125,7 @@ def in_words(record: CalibrationRecord) -> str:
 
 
 def read_calibration(snapshot: Snapshot, reading: AuditReading) -> Calibration:
-    """Return what a run's workers need of an audit set: of its rows, the first of each sample."""
+    """Return what a run's workers need of an audit set: the first rows of each sample, and its ends."""
     schema = snapshot.schema
     beginnings = (
         (sample.tokens["input_ids"], sample.tensors)
@@ -135,4 +135,11 @@ def read_calibration(snapshot: Snapshot, reading: AuditReading) -> Calibration:
         ]
     )
     prefix = PrefixRows.of(schema.tensors[0].dtype, schema.names, beginnings)
-    return Calibration(reading.profiles, prefix)
+    samples = (snapshot.read(name, names=(EMBED, FINAL, FINAL_NORMED)) for name in snapshot.sample_ids)
+    audited = tuple(
+        Audited(
+            one.tokens["input_ids"].astype(np.int32), one.tokens["loss_mask"].astype(np.uint8), one.tensors
+        )
+        for one in samples
+    )
+    return Calibration(reading.profiles, prefix, audited)

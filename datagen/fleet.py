@@ -17,10 +17,11 @@ from datagen.checks import Calibration
 from datagen.cluster import Place, join_cluster, living_nodes, release, reserve
 from datagen.config import RaySettings
 from datagen.errors import FleetError
-from datagen.making import UnitProgress, UnitResult
+from datagen.making import UnitResult
 from datagen.placement import WorkerSettings, group_of, most_workers, room_problems
 from datagen.units import Unit
 from datagen.worker import STATUS, Worker, WorkerFacts, WorkOrder
+from datagen.write_behind import UnitProgress
 from schemas.errors import StrataError
 from schemas.problem import Problem
 
@@ -151,10 +152,13 @@ class Fleet:
         except RayActorError as error:
             raise _actor_error(error) from error
 
-    def calibrate(self, calibration: Calibration) -> None:
-        """Tell every worker what the audit set says; one that is restarted is told again."""
+    def calibrate(self, calibration: Calibration) -> str:
+        """Tell every worker what the audit set says; one that is restarted is told again.
+
+        Returns how samples are bound to their ids, in words: the first worker's, as every other one's.
+        """
         self._calibration = calibration
-        self.call_each("calibrate", calibration)
+        return str(self.call_each("calibrate", calibration)[0])
 
     def wants_work(self) -> bool:
         """Say whether some worker that lives has room for another unit."""

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from datagen.errors import RunFailedError
 from datagen.fleet import Fleet, Lost, Made
 from datagen.ledger import Ledger
-from datagen.making import UnitProgress, UnitResult, quarantined
+from datagen.making import UnitResult
 from datagen.placement import WorkerSettings
 from datagen.progress import Reporter, Standing
 from datagen.schedule import Schedule
 from datagen.stopping import Stopping
 from datagen.store.errors import StoreError
+from datagen.write_behind import UnitProgress, quarantined
 from schemas.problem import Problem
 
 POLL_SECONDS = 0.25

@@ -1,43 +1,41 @@
 """One unit becomes one part: batches through the engine, checks, and a writer that never holds it up.
 
-The engine is kept one batch ahead, and samples are written by a thread of their own behind a bounded queue,
-so neither a GPU nor a CPU waits for the disk.
+The engine is kept one batch ahead of what is checked and written.
 """
 
-import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from datagen.checks import (
+    Binding,
+    BindingCounts,
     Calibration,
+    OnPolicy,
+    OnPolicyCounts,
+    PartBinding,
     bears_witness,
     beginning,
     candidates,
-    copied_beginning,
     profile_problems,
     recapture_problems,
-    sample_problems,
+    unbound,
 )
-from datagen.engines.base import Capture, Engine, Pending
+from datagen.checks.on_policy import greedy_problem
+from datagen.engines.base import Engine, Pending
 from datagen.errors import RunFailedError
 from datagen.prompts.prompt import Prompt
 from datagen.store.closed_part import ClosedPart
 from datagen.store.door import Door
-from datagen.store.errors import RefusedError
 from datagen.store.part import PartWriter
-from datagen.store.sample_data import SampleData
 from datagen.units import Unit, batches
+from datagen.write_behind import PartChecks, UnitProgress, WriteBehind, quarantined
 from schemas.problem import Problem
-from schemas.records import QuarantinedSample, QuarantineReason
+from schemas.records import QuarantinedSample
 
-QUEUED_BATCHES = 2
-"""Samples of a batch share its buffer: a bound in batches is a bound in memory."""
+HowAnswered = Literal["no", "greedily", "sampled"]
 
 
 @dataclass(frozen=True)
@@ -56,25 +54,9 @@ class UnitResult:
     engine_seconds: float
     seconds: float
     check_seconds: float = 0.0
+    binding: BindingCounts = field(default_factory=BindingCounts)
+    on_policy: OnPolicyCounts = field(default_factory=OnPolicyCounts)
     wrong: tuple[Problem, ...] = ()
-
-
-@dataclass
-class UnitProgress:
-    """How far a unit is; read by another thread while it grows."""
-
-    unit: str = ""
-    samples: int = 0
-    tokens: int = 0
-    payload_bytes: int = 0
-    quarantined: int = 0
-    answered: int = 0
-    """Samples whose answers are there, captured or not."""
-
-    def begin(self, unit: str) -> None:
-        """Start to count anew, for another unit."""
-        self.unit = unit
-        self.samples = self.tokens = self.payload_bytes = self.quarantined = self.answered = 0
 
 
 @dataclass
@@ -87,7 +69,10 @@ class PartMaker:
     run_id: str
     batch_tokens: int
     calibration: Calibration = field(default_factory=Calibration)
+    binding: Binding = field(default_factory=lambda: unbound("not calibrated"))
     recapture: bool = True
+    answered: HowAnswered = "no"
+    """How the trained tokens came about: by the target itself, or not."""
     with_argmax: bool = False
     progress: UnitProgress = field(default_factory=UnitProgress)
     stopping: Callable[[], bool] = lambda: False
@@ -103,13 +88,15 @@ class PartMaker:
         self.progress.samples = self.progress.tokens = self.progress.payload_bytes = 0
         writer = PartWriter(self.door, self.dataset, self.engine.schema, self.run_id)
         try:
-            with _WriteBehind(self, writer) as behind:
-                batched = list(batches(unit.prompts, self.batch_tokens))
-                again = candidates(batched) if self.recapture else ()
-                behind.keep = {prompt.sample_id for prompt in again}
+            batched = list(batches(unit.prompts, self.batch_tokens))
+            again = candidates(batched) if self.recapture else ()
+            checks = self._checks(batched, again)
+            with WriteBehind(writer, self.engine.schema, self.run_id, self.progress, checks) as behind:
                 unfinished, engine_seconds = self._capture(batched, behind)
             checking = time.monotonic()
-            wrong = self._part_problems(again, behind)
+            behind.settle(self.engine)
+            on_policy = OnPolicyCounts() if checks.on_policy is None else checks.on_policy.counts(self.engine)
+            wrong = self._part_problems(again, behind, on_policy)
             check_seconds = behind.check_seconds + time.monotonic() - checking
             part = writer.close() if writer.n_samples and not wrong else None
         except BaseException:
@@ -126,11 +113,22 @@ class PartMaker:
             engine_seconds=engine_seconds,
             seconds=time.monotonic() - begun,
             check_seconds=check_seconds,
+            binding=checks.binding.counts,
+            on_policy=on_policy,
             wrong=tuple(wrong),
         )
 
+    def _checks(self, batched: Sequence[Sequence[Prompt]], again: Sequence[Prompt]) -> PartChecks:
+        prompts = [prompt for batch in batched for prompt in batch]
+        return PartChecks(
+            self.calibration,
+            PartBinding(self.binding, self.engine.schema, self.calibration, prompts),
+            None if self.answered == "no" else OnPolicy(len(prompts)),
+            {prompt.sample_id for prompt in again},
+        )
+
     def _capture(
-        self, batched: Sequence[Sequence[Prompt]], behind: "_WriteBehind"
+        self, batched: Sequence[Sequence[Prompt]], behind: WriteBehind
     ) -> tuple[tuple[Prompt, ...], float]:
         waiting: deque[tuple[Sequence[Prompt], Pending]] = deque()
         unfinished: list[Prompt] = []
@@ -151,9 +149,13 @@ class PartMaker:
             engine_seconds += time.monotonic() - begun
         return tuple(unfinished), engine_seconds
 
-    def _part_problems(self, again: Sequence[Prompt], behind: "_WriteBehind") -> list[Problem]:
+    def _part_problems(
+        self, again: Sequence[Prompt], behind: WriteBehind, on_policy: OnPolicyCounts
+    ) -> list[Problem]:
         schema = self.engine.schema
         problems = list(profile_problems(schema, behind.norms, self.calibration.profiles))
+        if self.answered == "greedily" and (problem := greedy_problem(on_policy)) is not None:
+            problems.append(problem)
         for prompt in again:
             first = behind.kept.get(prompt.sample_id)
             if first is None:
@@ -165,7 +167,7 @@ class PartMaker:
         return problems
 
     def _refused(
-        self, unit: Unit, unfinished: Sequence[Prompt], behind: "_WriteBehind", wrong: Sequence[Problem]
+        self, unit: Unit, unfinished: Sequence[Prompt], behind: WriteBehind, wrong: Sequence[Problem]
     ) -> tuple[QuarantinedSample, ...]:
         """Return the samples that were refused: with a wrong part, every one that is not left over."""
         if not wrong:
@@ -180,117 +182,9 @@ class PartMaker:
         )
 
 
-def _hand_over(batch: Sequence[Prompt], pending: Pending, behind: "_WriteBehind") -> None:
+def _hand_over(batch: Sequence[Prompt], pending: Pending, behind: WriteBehind) -> None:
     captures = pending.result()
     if len(captures) != len(batch):
         message = f"expected {len(batch)} samples back, got {len(captures)}"
         raise RunFailedError("the engine lost count", [Problem(where="batch", kind="count", message=message)])
     behind.put(list(zip(batch, captures, strict=True)))
-
-
-class _WriteBehind:
-    """The writer's thread: checks and appends samples in the order they come, collects those refused."""
-
-    def __init__(self, maker: PartMaker, writer: PartWriter) -> None:
-        self.quarantined: list[QuarantinedSample] = []
-        self.keep: set[str] = set()
-        self.kept: dict[str, Capture] = {}
-        """What a second pass is held against, of the samples to `keep` that were not refused."""
-        self.check_seconds = 0.0
-        self._schema = maker.engine.schema
-        self._calibration = maker.calibration
-        self.norms: dict[str, list[NDArray[np.float32]]] = {}
-        self._writer = writer
-        self._run_id = maker.run_id
-        self._progress = maker.progress
-        self._queue: queue.Queue[list[tuple[Prompt, Capture]] | None] = queue.Queue(QUEUED_BATCHES)
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="write-behind", daemon=True)
-
-    def __enter__(self) -> "_WriteBehind":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._queue.put(None)
-        self._thread.join()
-        self._raise()
-
-    def put(self, batch: list[tuple[Prompt, Capture]]) -> None:
-        """Queue the samples of a batch; raises what the writer's thread failed with."""
-        self._raise()
-        self._queue.put(batch)
-
-    def _raise(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        while (batch := self._queue.get()) is not None:
-            if self._failure is None:
-                try:
-                    for prompt, capture in batch:
-                        self._add(prompt, capture)
-                except BaseException as error:  # noqa: BLE001 - handed to the thread that waits, and raised there
-                    self._failure = error
-
-    def _add(self, prompt: Prompt, capture: Capture) -> None:
-        # Of this thread alone: how long it waited for a processor is no cost of the checks.
-        checking = time.thread_time()
-        found = sample_problems(self._schema, self._calibration, prompt, capture)
-        self.check_seconds += time.thread_time() - checking
-        if found is not None:
-            reason, problems = found
-            self._refuse(prompt, reason, *problems)
-            return
-        try:
-            self._writer.add(_sample_data(prompt, capture))
-        except RefusedError as error:
-            kinds = {problem.kind for problem in error.problems}
-            reason = "non_finite" if kinds == {"non_finite"} else "wrong_content"
-            self._refuse(prompt, reason, *error.problems)
-            return
-        if prompt.sample_id in self.keep:
-            self.kept[prompt.sample_id] = copied_beginning(prompt, self._calibration, capture)
-        for name, norms in capture.norms.items():
-            self.norms.setdefault(name, []).append(norms)
-        self._progress.samples = self._writer.n_samples
-        self._progress.tokens = self._writer.n_tokens
-        self._progress.payload_bytes = self._writer.payload_bytes
-
-    def _refuse(self, prompt: Prompt, reason: QuarantineReason, *problems: Problem) -> None:
-        self._progress.quarantined += 1
-        detail = "; ".join(str(problem) for problem in problems)
-        self.quarantined.append(quarantined(prompt, reason, detail, self._run_id))
-
-
-def _sample_data(prompt: Prompt, capture: Capture) -> SampleData:
-    tokens: dict[str, NDArray[np.generic]] = {
-        "input_ids": np.ascontiguousarray(prompt.input_ids, dtype=np.int32),
-        "loss_mask": np.ascontiguousarray(prompt.loss_mask, dtype=np.uint8),
-    }
-    if capture.argmax is not None:
-        tokens["target_argmax"] = capture.argmax
-    return SampleData(
-        sample_id=prompt.sample_id,
-        prompt_id=prompt.prompt_id,
-        conversation_id=prompt.conversation_id,
-        source=prompt.source,
-        tokens=tokens,
-        tensors=capture.tensors,
-        norms=capture.norms,
-        text=prompt.text,
-    )
-
-
-def quarantined(prompt: Prompt, reason: QuarantineReason, detail: str, run_id: str) -> QuarantinedSample:
-    """Return the record of a sample that was not made."""
-    return QuarantinedSample(
-        source=prompt.source,
-        reason=reason,
-        detail=detail,
-        run_id=run_id,
-        conversation_id=prompt.conversation_id,
-        prompt_id=prompt.prompt_id,
-        sample_id=prompt.sample_id if prompt.ask is None else None,
-    )

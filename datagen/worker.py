@@ -15,19 +15,21 @@ from functools import cached_property
 import ray
 
 from datagen.answering import Answered, Answerer, AnsweringOrder
-from datagen.checks import Calibration
+from datagen.checks import Binding, Calibration, calibrated, unbound
 from datagen.checks.witness import Reference
 from datagen.engines.base import Answering, Engine, EngineInfo
-from datagen.engines.errors import EngineError
+from datagen.engines.ends import ends_of
+from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.opening import open_engine
 from datagen.engines.settings import EngineSettings
-from datagen.making import PartMaker, UnitProgress, UnitResult
+from datagen.making import HowAnswered, PartMaker, UnitResult
 from datagen.prompts.prompt import Prompt
 from datagen.proving import AuditResult, prove_part
 from datagen.rendering import template_of
 from datagen.store.opening import open_door
 from datagen.store.part_reader import PartReader
 from datagen.units import Unit, batches
+from datagen.write_behind import UnitProgress
 from schemas.schema import Schema
 from schemas.target import Target
 
@@ -70,6 +72,7 @@ class Worker:
         self._stop = threading.Event()
         self._progress = UnitProgress()
         self._calibration = Calibration()
+        self._binding = unbound("made without an audit set")
 
     @cached_property
     def _engine(self) -> Engine:
@@ -93,6 +96,8 @@ class Worker:
             run_id=self._order.run_id,
             batch_tokens=self._order.batch_tokens,
             calibration=self._calibration,
+            binding=self._binding,
+            answered=self._how_answered,
             progress=self._progress,
             stopping=self._stop.is_set,
         )
@@ -101,13 +106,33 @@ class Worker:
         """Load the model, and return who this is."""
         return WorkerFacts(platform.node(), os.getpid(), self._engine.info, self._engine.target)
 
-    def calibrate(self, calibration: Calibration) -> None:
+    @property
+    def _how_answered(self) -> HowAnswered:
+        order = self._order.answering
+        if order is None:
+            return "no"
+        return "greedily" if order.sampling.temperature == 0 else "sampled"
+
+    def calibrate(self, calibration: Calibration) -> str:
         """Take what the audit set says: samples and parts that depart from it are refused from now on.
 
-        It is the first call to a worker that was restarted, too: it answers once the model is loaded.
+        It is the first call to a worker that was restarted, too: it answers once the model is loaded. Returns
+        how samples are bound to their ids, in words.
         """
         engine = self.describe().engine
         self._calibration = replace(calibration, parting=engine.parting)
+        self._binding = self._bound(calibration)
+        return self._binding.said
+
+    def _bound(self, calibration: Calibration) -> Binding:
+        if not calibration.audited:
+            return unbound("made without an audit set")
+        try:
+            ends = ends_of(self._engine, self._order.engine)
+        except OpeningError as error:
+            told = [str(problem) for problem in error.problems]
+            return unbound("; ".join([error.headline, *told]))
+        return calibrated(ends, self._order.schema, calibration.audited)
 
     def make(self, unit: Unit) -> UnitResult:
         """Make one part of a unit; where the target answers, first its answers."""
@@ -127,6 +152,8 @@ class Worker:
             engine=engine,
             dataset=dataset,
             calibration=Calibration(),
+            binding=unbound("an audit set is held against more"),
+            answered="no",
             recapture=False,
             with_argmax=True,
             progress=UnitProgress(),

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from datagen.checks.binding import Audited
 from datagen.checks.prefix import PrefixRows
 from datagen.checks.profile import NormProfile
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Each tensor's profile of token norms, and the rows of the audit set's beginnings.
+    """Each tensor's profile of token norms, the rows of the audit set's beginnings, and its last states.
 
     Empty where a run makes no audit set: then only the prompt and a second pass are left to check by. A
     sample of more than `parting` tokens has the states of a shorter one at its first token only.
@@ -17,6 +18,7 @@ class Calibration:
 
     profiles: Mapping[str, NormProfile] = field(default_factory=dict)
     prefix: PrefixRows | None = None
+    audited: tuple[Audited, ...] = ()
     parting: int | None = None
 
     def parts(self, n_tokens: int) -> bool:

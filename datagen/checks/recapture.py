@@ -47,20 +47,29 @@ def candidates(batched: Sequence[Sequence[Prompt]]) -> tuple[Prompt, ...]:
     return tuple(prompt for *_, prompt in sorted(ranked, key=lambda rank: rank[:-1])[:CANDIDATES])
 
 
-def beginning(prompt: Prompt, calibration: Calibration) -> Prompt:
+def beginning(prompt: Prompt, calibration: Calibration, most: int = MOST_TOKENS) -> Prompt:
     """Return what is captured again of a sample: its first tokens, whose states do not know what follows."""
-    if len(prompt.input_ids) <= MOST_TOKENS or calibration.parts(len(prompt.input_ids)):
+    if len(prompt.input_ids) <= most or calibration.parts(len(prompt.input_ids)):
         return prompt
-    return replace(prompt, input_ids=prompt.input_ids[:MOST_TOKENS], loss_mask=prompt.loss_mask[:MOST_TOKENS])
+    return replace(prompt, input_ids=prompt.input_ids[:most], loss_mask=prompt.loss_mask[:most])
 
 
-def copied_beginning(prompt: Prompt, calibration: Calibration, capture: Capture) -> Capture:
-    """Return what the second pass is held against, in memory of its own: a capture holds its batch's."""
-    n_tokens = beginning(prompt, calibration).n_tokens
+def copied(capture: Capture, n_tokens: int | None = None) -> Capture:
+    """Return a capture, or its first tokens, in memory of its own: a capture holds its batch's."""
     return Capture(
         token_ids=capture.token_ids[:n_tokens].copy(),
         tensors={name: rows[:n_tokens].copy() for name, rows in capture.tensors.items()},
-        norms={name: norms[:n_tokens].copy() for name, norms in capture.norms.items()},
+        norms={name: np.array(norms[:n_tokens]) for name, norms in capture.norms.items()},
+        argmax=None if capture.argmax is None else capture.argmax[:n_tokens].copy(),
+    )
+
+
+def first_tokens(capture: Capture, n_tokens: int) -> Capture:
+    """Return the first tokens of a capture, over the same memory."""
+    return Capture(
+        token_ids=capture.token_ids[:n_tokens],
+        tensors={name: rows[:n_tokens] for name, rows in capture.tensors.items()},
+        norms={name: norms[:n_tokens] for name, norms in capture.norms.items()},
     )
 
 

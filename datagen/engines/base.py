@@ -113,6 +113,34 @@ class TieTelling(Protocol):
         ...
 
 
+class Ends(Protocol):
+    """A model's embedding, final norm and lm_head, asked for a few tokens, never for the whole vocabulary.
+
+    In host memory, and called from another thread than the engine that they came from.
+    """
+
+    def embed(self, token_ids: NDArray[np.integer]) -> NDArray[np.generic]:
+        """Return what the embedding makes of token ids: rows [T, H] of the engine's dtype."""
+        ...
+
+    def norm(self, final: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Return `norm(final)` for stored `final` rows [T, H]."""
+        ...
+
+    def head(self, token_ids: NDArray[np.integer]) -> NDArray[np.float32]:
+        """Return the lm_head's rows [T, H] of token ids: their products with normed rows are logits."""
+        ...
+
+
+@runtime_checkable
+class EndsTelling(Protocol):
+    """An engine that can hand out the ends of its model."""
+
+    def ends(self) -> Ends:
+        """Return the ends; raises `OpeningError` with what keeps the model from having them."""
+        ...
+
+
 class Answer(NamedTuple):
     """What a target said: its own token ids, without the prompt, the token that ends its turn included.
 

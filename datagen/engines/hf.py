@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 import transformers
@@ -17,14 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datagen.engines.architecture import read_config
-from datagen.engines.base import Answer, Capture, Engine, EngineInfo
+from datagen.engines.base import Answer, Capture, Ends, Engine, EngineInfo
 from datagen.engines.batch import padded
+from datagen.engines.bits import array_of, tensor_of
 from datagen.engines.copying import Carrier, Outbound
 from datagen.engines.decoding import decode
 from datagen.engines.endings import ending_token_ids
 from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.hooks import tapped
 from datagen.engines.identity import longest_sample, read_target
+from datagen.engines.loaded_ends import LoadedEnds
 from datagen.engines.loading import TORCH_DTYPES, load_model
 from datagen.engines.model_files import locate
 from datagen.engines.opening_checks import schema_problems
@@ -217,15 +218,14 @@ class HfEngine:
             best = [logits.topk(2).values for logits in _logits(anatomy, normed)]
             return torch.cat([two[:, 0] == two[:, 1] for two in best]).cpu().numpy()
 
+    def ends(self) -> Ends:
+        return LoadedEnds.of(self._loaded.parts(), TORCH_DTYPES[self._loaded.settings.dtype])
+
     def _normed(self, final: NDArray[np.generic]) -> tuple[Anatomy, Tensor]:
         """Return stored `final` rows behind the final norm [T, H], on its device."""
         anatomy = self._loaded.parts()
         dtype = TORCH_DTYPES[self._loaded.settings.dtype]
-        bits = np.ascontiguousarray(final)
-        if bits.dtype == ml_dtypes.bfloat16:
-            rows = torch.from_numpy(bits.view(np.uint16).copy()).view(torch.bfloat16)
-        else:
-            rows = torch.from_numpy(bits.copy())
+        rows = tensor_of(final)
         if rows.dtype != dtype or rows.ndim != 2 or rows.shape[1] != self.target.hidden_size:
             expected = f"{dtype} [T, {self.target.hidden_size}]"
             raise EngineError(f"final: expected {expected}, got {rows.dtype} {tuple(rows.shape)}")
@@ -248,7 +248,7 @@ class Forward:
 
     def captures(self, names: Sequence[str]) -> list[Capture]:
         """Wait for the copies and cut them into samples."""
-        host = {name: _as_numpy(tensor) for name, tensor in self.outbound.wait().items()}
+        host = {name: array_of(tensor) for name, tensor in self.outbound.wait().items()}
         captures = []
         start = 0
         for ids in self.samples:
@@ -307,13 +307,6 @@ def _logits(anatomy: Anatomy, normed: Tensor) -> Iterator[Tensor]:
     chunk = max(1, LOGIT_BYTES // (anatomy.vocab_size * normed.element_size()))
     for rows in torch.split(normed, chunk):
         yield anatomy.head(rows.to(device))
-
-
-def _as_numpy(tensor: Tensor) -> NDArray[Any]:
-    """Return the tensor's memory as an array, bit for bit."""
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
 
 
 def _device_name(device: torch.device) -> str:

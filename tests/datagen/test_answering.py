@@ -11,12 +11,12 @@ from datagen.answering import Answered, Answerer, AnsweringOrder
 from datagen.engines.base import Answer
 from datagen.engines.sampling import Sampling, seed_of
 from datagen.errors import RunFailedError
-from datagen.making import UnitProgress
 from datagen.prompts.asking import Asking, make_asks
 from datagen.prompts.prompt import Ask, Given, Prompt
 from datagen.prompts.settings import PromptSettings
 from datagen.prompts.stats import PromptStats
 from datagen.template.chat import ChatTemplate
+from datagen.write_behind import UnitProgress
 from schemas.sample import sample_id
 from tests.datagen.prompts.written import jsonl, talk
 from tests.datagen.template import real
