@@ -4,6 +4,7 @@ Of a mapped file only its head, ids and mask are read for this.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -125,7 +126,10 @@ def _slot_problems(row: ForeignRow, width: int) -> Iterator[Problem]:
 
 def usual(facts: Sequence[Facts]) -> tuple[SlotFacts, ...]:
     """Return the slots that most samples have, the first of those where two are as many."""
-    counts: dict[tuple[SlotFacts, ...], int] = {}
-    for one in facts:
-        counts[one.slots] = counts.get(one.slots, 0) + 1
+    counts = Counter(one.slots for one in facts)
     return max(counts, key=counts.__getitem__)
+
+
+def are_alike(slots: Sequence[SlotFacts], others: Sequence[SlotFacts]) -> bool:
+    """Say whether two samples have the same slots, by dtype and width: of one token, names may differ."""
+    return [slot[1:] for slot in slots] == [other[1:] for other in others]

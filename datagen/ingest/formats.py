@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 
+from datagen.adapters.automodel_import import AutomodelFiles
+from datagen.adapters.deepspec_import import DeepSpecFiles
 from datagen.adapters.importing import ImportFormat
 from datagen.adapters.speculators_import import SpeculatorsImport
 from datagen.adapters.torch_import import TORCH_FORMATS
 from datagen.errors import ConfigError
 from schemas.problem import Problem
 
-FORMATS: Mapping[str, ImportFormat] = {known.name: known for known in (SpeculatorsImport(), *TORCH_FORMATS)}
+_KNOWN: tuple[ImportFormat, ...] = (SpeculatorsImport(), *TORCH_FORMATS, DeepSpecFiles(), AutomodelFiles())
+FORMATS: Mapping[str, ImportFormat] = {known.name: known for known in _KNOWN}
 
 
 def format_of(name: str) -> ImportFormat:

@@ -20,7 +20,9 @@ def labels_of(
     if claimed is not None:
         return claimed, "the files"
     if card is not None and card.wiring.target is not None:
-        return (*card.wiring.fc, card.wiring.target.tensor), "the card beside them"
+        # EAGLE's draft learns from the very state that it is fed: one slot.
+        names = dict.fromkeys((*card.wiring.fc, card.wiring.target.tensor))
+        return tuple(names), "the card beside them"
     return None, "nobody"
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.importing import Listed, OpenFiles
-from datagen.ingest.facts import Facts, Refusal, SlotFacts, digest_of, facts_of, whole_mask
+from datagen.ingest.facts import Facts, Refusal, SlotFacts, are_alike, digest_of, facts_of, whole_mask
 from datagen.store.snapshot import Snapshot
 from schemas.problem import Problem
 from schemas.records import QuarantineReason
@@ -102,7 +102,7 @@ def sorted_out(
     n_there = n_again = 0
     for facts in (one for one in seen if isinstance(one, Facts)):
         before = fresh.get(facts.sample_id)
-        if facts.slots != slots:
+        if not are_alike(facts.slots, slots):
             refused.append(_other_slots(facts, slots))
         elif before is not None:
             if before.mask_digest == facts.mask_digest:
