@@ -34,14 +34,13 @@ from datagen.adapters.automodel_layout import (
 from datagen.adapters.cache_folder import MANIFEST
 from datagen.adapters.draft_vocabulary import DraftVocabulary
 from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source, TargetEnds
+from datagen.adapters.lazy_states import PIECE_BYTES, one_dtype, windows
 from datagen.adapters.tensor_arrays import array_of, tensor_of
 from schemas.problem import Problem
 
 SHARD_BYTES = 2**30
 SHARD_SAMPLES = 256
 """A shard has as many samples as fit in `SHARD_BYTES`, at most as many as Automodel's own."""
-_PIECE_BYTES = 8 * 2**20
-_BLOCK_ROWS = 64
 _TORCH_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
@@ -56,15 +55,7 @@ class AutomodelFormat(ExportFormat):
 
     def problems(self, source: Source) -> Iterator[Problem]:
         names = (*source.wiring.fc, _last(source))
-        dtypes = {name: source.spec(name).dtype for name in names}
-        if len(set(dtypes.values())) > 1:
-            told = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
-            yield Problem(
-                where="aux_hidden_states",
-                kind="dtype",
-                message=f"expected one dtype, since a cache has one, got {told}",
-                repair="make the dataset with one dtype",
-            )
+        yield from one_dtype(source, names, "aux_hidden_states")
         if len(names) != N_LAYERS + 1:
             message = f"expected {N_LAYERS} tensors, got {', '.join(source.wiring.fc)}"
             yield Problem(where="fc", kind="slots", message=message, repair="give --fc with three names")
@@ -221,9 +212,7 @@ class _Supervision:
     def _of_sample(self, row: Row, n_real: int) -> Iterator[tuple[Tensor, NDArray[np.bool_]]]:
         """Yield `[t, D]` float32 and `[t]` for positions from 0, of the logits one state further on."""
         vocab_size = self._source.schema.target.vocab_size
-        step = max(_PIECE_BYTES * 4 // (4 * vocab_size) // _BLOCK_ROWS, 1) * _BLOCK_ROWS
-        for first in range(0, n_real + 1, step):
-            end = min(first + step, n_real + 1)
+        for first, end in windows(n_real + 1, vocab_size):
             states = self._source.tensor(row, _last(self._source), first, end)
             if first == 0:
                 states = states[1:]
@@ -269,9 +258,7 @@ def _aux(row: Row, source: Source, length: int) -> Iterator[memoryview | bytes]:
     n_tokens = _n_tokens(row, length)
     spec = source.spec(source.wiring.fc[0])
     row_bytes = N_LAYERS * spec.row_bytes
-    step = max(_PIECE_BYTES // row_bytes // _BLOCK_ROWS, 1) * _BLOCK_ROWS
-    for first in range(0, n_tokens, step):
-        end = min(first + step, n_tokens)
+    for first, end in windows(n_tokens, row_bytes):
         yield _bytes(
             np.concatenate([source.tensor(row, name, first, end) for name in source.wiring.fc], axis=1)
         )
@@ -279,7 +266,7 @@ def _aux(row: Row, source: Source, length: int) -> Iterator[memoryview | bytes]:
 
 
 def _repeated(row: bytes, count: int) -> Iterator[bytes]:
-    step = max(_PIECE_BYTES // len(row), 1)
+    step = max(PIECE_BYTES // len(row), 1)
     for first in range(0, count, step):
         yield row * min(step, count - first)
 

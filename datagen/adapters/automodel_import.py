@@ -5,10 +5,13 @@ the target's. Its shift drops each sample's first token and mask; an export of o
 others they are to be said. Source of the format: `automodel_layout`.
 """
 
+import json
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
@@ -29,11 +32,16 @@ from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_samples import Slot
 from datagen.adapters.importing import ForeignRow, ImportOptions, OpenFiles
 from datagen.adapters.padding import real_tokens
-from datagen.adapters.tensor_arrays import array_of
 from schemas.problem import Problem
 
 _COUNTS = ("num_samples", "shard_size", "seq_length", "aux_hidden_dim", "draft_vocab_size")
 _READ = ("input_ids", "attention_mask", "loss_mask", "aux_hidden_states")
+_NUMPY_DTYPES: Mapping[str, np.dtype[Any]] = {
+    "I64": np.dtype("<i8"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+}
 
 
 class AutomodelFiles:
@@ -48,7 +56,7 @@ class AutomodelFiles:
 
 
 class _Cache:
-    """One folder; a shard is opened anew for every sample that is read of it."""
+    """One folder; a shard is mapped when a sample of it is first read."""
 
     def __init__(self, folder: Path, options: ImportOptions) -> None:
         """Read the manifest and the shards' heads; raises `ForeignFileError` where there is no manifest."""
@@ -66,6 +74,8 @@ class _Cache:
             self._check_shards(manifest)
         self.n_samples = 0 if self.problems else self._counts["num_samples"]
         self._firsts = self._read_firsts()
+        self._maps: dict[Path, list[NDArray[np.generic]]] = {}
+        self._lock = threading.Lock()
 
     def found(self, number: int) -> Found:
         shard, inside = divmod(number, self._counts["shard_size"])
@@ -75,11 +85,7 @@ class _Cache:
         inside = number % self._counts["shard_size"]
         path, name = self.found(number)
         where = f"{path.parent / name}"
-        try:
-            with safe_open(path, framework="pt") as opened:
-                ids, attention, mask, aux = (array_of(opened.get_slice(name)[inside]) for name in _READ)
-        except (SafetensorError, OSError, IndexError) as error:
-            raise _refused(where, "damaged", f"expected a whole sample, got {_first_line(error)}") from error
+        ids, attention, mask, aux = (stack[inside] for stack in self._mapped(path))
         n_real = len(ids) if self._options.padding == "keep" else real_tokens(attention, where)
         first_id, first_mask = self._first(number, where)
         slots = [
@@ -91,6 +97,24 @@ class _Cache:
             np.concatenate([[first_mask], mask[: n_real - 1]]),
             tuple(slots),
         )
+
+    def _mapped(self, path: Path) -> list[NDArray[np.generic]]:
+        """Return the stacks of a shard that are read here, as views of the mapped file."""
+        with self._lock:
+            if path not in self._maps:
+                data = np.memmap(path, np.uint8, "r")
+                head_bytes = int.from_bytes(data[:8].tobytes(), "little")
+                head = json.loads(data[8 : 8 + head_bytes].tobytes())
+                self._maps[path] = [
+                    np.ndarray(
+                        head[name]["shape"],
+                        _NUMPY_DTYPES[head[name]["dtype"]],
+                        data.data,
+                        8 + head_bytes + head[name]["data_offsets"][0],
+                    )
+                    for name in _READ
+                ]
+            return self._maps[path]
 
     def _first(self, number: int, where: str) -> tuple[int, int]:
         """Return a sample's first token and its mask, which its place before all others makes 0 elsewhere."""

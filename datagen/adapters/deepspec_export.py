@@ -23,13 +23,12 @@ from datagen.adapters.deepspec_layout import (
     shard_name,
 )
 from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
+from datagen.adapters.lazy_states import side_by_side
 from schemas.problem import Problem
 from schemas.wiring import Wiring
 
 SHARD_BYTES = 2 * 2**30
 """A shard ends before the sample that would make it larger; its own writer cuts at 64 GiB."""
-_PIECE_BYTES = 8 * 2**20
-_BLOCK_ROWS = 64
 
 
 class DeepSpecFormat(ExportFormat):
@@ -62,8 +61,9 @@ class DeepSpecFormat(ExportFormat):
             yield _bytes(source.tokens(row, "input_ids").astype("<i4"))
             yield b"\1" * n_tokens
             yield _bytes(source.tokens(row, "loss_mask").astype(np.uint8))
-            yield from _states(row, source, source.wiring.fc)
-            yield from _states(row, source, (_last(source.wiring),))
+            for names in (source.wiring.fc, (_last(source.wiring),)):
+                for states in side_by_side(source, row, names).read():
+                    yield _bytes(states)
 
     def write_beside(self, folder: Path, rows: Sequence[Row], source: Source) -> list[str]:
         shape = _shape(source)
@@ -139,17 +139,6 @@ def _shards(rows: Sequence[Row], shape: Shape) -> Iterator[tuple[Row, ...]]:
         size_bytes += sample_bytes
     if shard:
         yield tuple(shard)
-
-
-def _states(row: Row, source: Source, names: Sequence[str]) -> Iterator[memoryview]:
-    """Yield `[T, k*H]`: the named tensors side by side, some rows at a time."""
-    n_tokens = row.location.n_tokens
-    row_bytes = 2 * source.schema.target.hidden_size * len(names)
-    step = max(_PIECE_BYTES // row_bytes // _BLOCK_ROWS, 1) * _BLOCK_ROWS
-    for first in range(0, n_tokens, step):
-        end = min(first + step, n_tokens)
-        read = [source.tensor(row, name, first, end) for name in names]
-        yield _bytes(read[0] if len(read) == 1 else np.concatenate(read, axis=1))
 
 
 def _bytes(array: NDArray[np.generic]) -> memoryview:

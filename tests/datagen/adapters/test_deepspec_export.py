@@ -161,7 +161,7 @@ def test_states_of_another_dtype_have_no_place(tmp_path: Path) -> None:
 
 def test_a_long_sample_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = make_dataset(tmp_path, names=NAMES, lengths=(700, 129))
-    monkeypatch.setattr("datagen.adapters.deepspec_export._PIECE_BYTES", 2 * WIDTH * 2 * 64)
+    monkeypatch.setattr("datagen.adapters.lazy_states.PIECE_BYTES", 2 * WIDTH * 2 * 64)
     out = tmp_path / "out"
     run_export(plan_export(Asked(reference, "deepspec", out, fc=("layer2", "layer5"))), workers=2)
     snapshot = open_dataset(reference).snapshot()
