@@ -57,6 +57,7 @@ def command(arguments: Sequence[str]) -> int:
         masks=given.masks,
         dequantise=given.dequantise,
         padding=given.padding,
+        first_token=given.first_token,
         device=given.device,
     )
     workers = given.workers or len(os.sched_getaffinity(0))
@@ -108,6 +109,12 @@ def _parser() -> Parser:
         choices=("tell", "keep", "cut"),
         default="tell",
         help="SpecForge's zeros at the end: told from text where they can be (default), kept, or cut",
+    )
+    parser.add_argument(
+        "--first-token",
+        type=int,
+        metavar="ID",
+        help="the token that every sample begins with, which caches of Automodel drop (ours keep it beside)",
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(

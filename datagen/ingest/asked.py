@@ -24,4 +24,5 @@ class Asked:
     masks: Path | Literal["ones"] | None = None
     dequantise: DType | None = None
     padding: Padding = "tell"
+    first_token: int | None = None
     device: str = "auto"

@@ -158,6 +158,7 @@ def open_files(asked: Asked, source: Source | None) -> Opened:
         padding=asked.padding,
         endings=_endings(asked),
         whole=frozenset(beside.conversations),
+        first_token=asked.first_token,
     )
     files = file_format.open(asked.files, options)
     _raise_errors("these files cannot be brought in", files.problems)
