@@ -29,6 +29,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "service.state",
         "service.versioned",
     ),
+    "hs_connectors": ("service.trainers.speculators_backend",),
     "httpx": ("datagen.engines.server_requests",),
     "huggingface_hub": ("datagen.engines.model_files", "datagen.replay.sizes"),
     "jinja2": ("datagen.template.text",),
@@ -69,7 +70,13 @@ DOORS: dict[str, tuple[str, ...]] = {
         "service.responses",
         "service.streaming",
     ),
-    "torch": ("datagen.adapters", "datagen.engines", "datagen.replay", "service.client.stream"),
+    "torch": (
+        "datagen.adapters",
+        "datagen.engines",
+        "datagen.replay",
+        "service.client.stream",
+        "service.trainers",
+    ),
     "transformers": (
         "datagen.engines",
         "datagen.replay.draft",

@@ -35,7 +35,7 @@ LIGHT: dict[str, Light] = {
         ("datagen.engines.settings", "datagen.engines.opening", "datagen.engines.synthetic"),
         MODEL | SERVER | STORAGE,
     ),
-    "the service": Light(("service",), MODEL, but=("service.client.stream",)),
+    "the service": Light(("service",), MODEL, but=("service.client.stream", "service.trainers")),
     "the client, its stream apart": Light(
         ("service.client", "service.wire"), MODEL | STORAGE | SERVER, but=("service.client.stream",)
     ),

@@ -1,0 +1,176 @@
+"""A trainer is launched: its wiring judged, its folder prepared, its plug-in point filled, its own main run.
+
+All of it in this process, so that the trainer's own words, workers and ranks stay its own. Nothing of the
+trainer's packages is loaded before it is known that they are there.
+"""
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from schemas.problem import Problem
+from schemas.trainer_wiring import tensor_problems, trained_card, trainer_wiring
+from service.trainers.errors import NotInstalledError, TrainerError
+from service.trainers.held import Held, open_held
+
+if TYPE_CHECKING:
+    from service.trainers.prepared import Meant, Prepared
+
+RELEASE = "0.9.0"
+TRAINER = f"speculators=={RELEASE}"
+PACKAGE = "strata-hidden-states"
+KEY_VARIABLE = "STRATA_KEY"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is trained on: a source as `service.trainers.held` writes it, where it is prepared, how wired."""
+
+    source: str
+    folder: Path
+    fc: tuple[str, ...] | None = None
+    target: str | None = None
+    splits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A trainer that may begin: its words are whole, and say nothing else than the dataset."""
+
+    held: Held
+    prepared: "Prepared"
+    words: tuple[str, ...]
+    notes: tuple[Problem, ...]
+    main: Callable[[Sequence[str]], None]
+
+    def run(self) -> None:
+        """Run the trainer's own main to its end."""
+        self.main(self.words)
+
+
+def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
+    """Return the launch of speculators' trainer with `words`; the folder is prepared, nothing is trained.
+
+    Raises `NotInstalledError` without its packages, `TrainerError` with every problem of the wiring, of the
+    folder or of the words, and what the store or the client raise.
+    """
+    backend = _loaded("service.trainers.speculators_backend")
+    backend.register()
+    held = open_held(asked.source, os.environ.get(KEY_VARIABLE) or None)
+    meant, notes = judged(held, asked)
+    trainer = _Speculators()
+    known = trainer.read(words)
+    shape = trainer.shape(known.values)
+    arguments = _loaded("service.trainers.speculators_arguments")
+    target = meant.card.target
+    if wrong := list(arguments.shape_problems(target, shape, "--verifier-name-or-path")):
+        raise TrainerError("the trainer is given another model than the states are of", wrong)
+    prepared = _loaded("service.trainers.prepared").prepare(asked.folder, held, meant)
+    whole = arguments.completed(words, known, prepared, held.source)
+    return Launch(held, prepared, tuple(whole), notes, trainer.main)
+
+
+def judged(held: Held, asked: Asked) -> tuple["Meant", tuple[Problem, ...]]:
+    """Return what a folder is prepared for, judged against the dataset, and what a person should know.
+
+    Raises `TrainerError` with every problem.
+    """
+    facts = held.facts
+    names = [*(asked.fc or ()), *([asked.target] if asked.target else [])]
+    problems = tuple(tensor_problems(facts.schema.target, names))
+    if not problems:
+        wiring, report, problems = trainer_wiring(facts, TRAINER, asked.fc, asked.target)
+        card = trained_card(report) if wiring is not None else None
+        if card is not None:
+            meant: Meant = _loaded("service.trainers.prepared").Meant(card, asked.splits)
+            return meant, tuple(report.notes)
+    raise TrainerError(f"{facts.reference} is not what {TRAINER} is to take", problems)
+
+
+class _Speculators:
+    """speculators' own code, as it is installed; raises `NotInstalledError` where it is not."""
+
+    def __init__(self) -> None:
+        _check_release()
+        # Its choices of backends are taken from the registry when it is imported.
+        self._resolution: Any = _loaded("speculators.train.config.resolution")
+        self._config: Any = _loaded("speculators.train.config").TrainConfig
+        self._destinations = _loaded("speculators.train.config.schema").CONFIG_DESTS
+        self._settings: Any = _loaded("service.trainers.speculators_arguments").Settings
+
+    def read(self, words: Sequence[str]) -> Any:
+        """Return what the words and the `--config` that they name say, by its own parser.
+
+        Ends the process as the trainer does for a word that it does not know.
+        """
+        parser = self._resolution.build_parser()
+        given = vars(parser.parse_args(list(words)))
+        cli = {name: value for name, value in given.items() if name in self._destinations}
+        rest = {
+            name: value
+            for name, value in given.items()
+            if name not in cli and name not in ("config", "dump_config")
+        }
+        try:
+            config = self._config.from_sources(
+                cli=cli, config_path=given["config"], argv=list(words), backend_cli=rest
+            )
+        except ValueError as error:
+            problem = Problem(where="speculators train", kind="usage", message=str(error))
+            raise TrainerError("the trainer does not take these arguments", [problem]) from error
+        said = frozenset(name for name, by in config.provenance.items() if by != "default")
+        return self._settings(config.flatten(), said)
+
+    def shape(self, values: dict[str, Any]) -> Any:
+        """Return the config of the model that it takes the head and the norm from."""
+        read = _loaded("speculators.models.utils").get_verifier_config
+        try:
+            return read(values["verifier_name_or_path"], trust_remote_code=values["trust_remote_code"])
+        except (OSError, ValueError) as error:
+            problem = Problem(where="--verifier-name-or-path", kind="target", message=str(error))
+            raise TrainerError("the target's config cannot be read", [problem]) from error
+
+    def main(self, words: Sequence[str]) -> None:
+        """Train."""
+        _loaded("speculators.train.cli").main(self._config.resolve(list(words)))
+
+
+def _check_release() -> None:
+    found = version("speculators") if _is_there("speculators") else None
+    if found is None:
+        raise _not_installed("speculators")
+    if found != RELEASE:
+        message = f"expected release {RELEASE}, whose plug-in point and formats are known, got {found}"
+        repair = f"pip install {TRAINER} hs-connectors=={RELEASE}"
+        problem = Problem(where="speculators", kind="release", message=message, repair=repair)
+        raise NotInstalledError("another release of the trainer", [problem])
+
+
+def _is_there(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _loaded(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not missing or missing in ("service", "schemas", "datagen"):
+            raise
+        raise _not_installed(missing) from error
+
+
+def _not_installed(missing: str) -> NotInstalledError:
+    message = f"expected the packages of the extra 'speculators', got no {missing}"
+    repair = (
+        f"pip install '{PACKAGE}[speculators]'; where that would replace the machine's torch: "
+        f"pip install --no-deps {TRAINER} hs-connectors=={RELEASE}, then what they miss"
+    )
+    problem = Problem(where=missing, kind="extra", message=message, repair=repair)
+    return NotInstalledError("the trainer is not installed", [problem])

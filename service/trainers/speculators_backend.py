@@ -1,0 +1,127 @@
+"""The backend `strata` of speculators: its trainer asks for a row's states, and gets them from a dataset.
+
+It is registered in hs_connectors' own plug-in point, and gives what its `FileTransfer` gives for the same
+row: `hidden_states` `[T, K, H]` in the wiring's order, the target last, and `token_ids` `[T]` int64. What
+cannot be read is an error that names it, never a sample left out. Source: `hs_connectors/transfer.py` and
+`train/data.py` of release 0.9.0.
+"""
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hs_connectors import HiddenStatesBackend, HiddenStatesTransfer
+from numpy.typing import NDArray
+
+from schemas.problem import Problem
+from service.client.rows import BITS
+from service.client.stream.memory import Memory
+from service.trainers.errors import TrainerError
+from service.trainers.held import Held, open_held
+from service.trainers.prepared import open_prepared, read_sample_ids
+
+NAME = "strata"
+SOURCE_FLAG = "--strata-source"
+KEY_VARIABLE = "STRATA_KEY"
+DTYPES: Mapping[str, torch.dtype] = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+}
+BUFFERS_KEPT = 16
+
+
+class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
+    """Gives the rows of a prepared folder; safe for threads, forked and spawned workers."""
+
+    def __init__(self, held: Held, folder: Path) -> None:
+        prepared = open_prepared(folder)
+        self._held = held
+        self._folder = prepared.folder
+        self._slots = prepared.slots
+        self._n_rows = prepared.n_rows
+        self._sample_ids: NDArray[np.uint8] | None = None
+        self._memory = Memory(kept=BUFFERS_KEPT)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker reads the list of rows by itself: that costs less than to send it.
+        return {**self.__dict__, "_sample_ids": None, "_memory": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._memory = Memory(kept=BUFFERS_KEPT)
+
+    def get_cached(self, file_idx: int) -> dict[str, torch.Tensor]:
+        """Return a row's states and token ids; raises what the dataset raises where they cannot be read."""
+        sample_id = self._sample_id(file_idx)
+        made: list[torch.Tensor] = []
+
+        def states(n_tokens: int, n_slots: int, width: int, dtype: str) -> NDArray[np.generic]:
+            made[:] = [self._memory.empty((n_tokens, n_slots, width), DTYPES[dtype])]
+            return _bits(made[0], dtype)
+
+        stack = self._held.stack(sample_id, self._slots, ("input_ids",), out=states)
+        token_ids = torch.from_numpy(stack.tokens["input_ids"].astype(np.int64))
+        return {"hidden_states": made[0], "token_ids": token_ids}
+
+    def get_generated(self, hs_transfer_params: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Refuse: what a dataset holds was made before."""
+        message = f"expected rows of a dataset, got a request for generated states: {hs_transfer_params}"
+        problem = Problem(where="--on-missing", kind="generated", message=message, repair="say raise")
+        raise TrainerError("nothing is generated while training from Strata", [problem])
+
+    def _sample_id(self, row: int) -> str:
+        if self._sample_ids is None:
+            self._sample_ids = read_sample_ids(self._folder, self._n_rows)
+        if not 0 <= row < len(self._sample_ids):
+            raise IndexError(f"expected a row between 0 and {len(self._sample_ids) - 1}, got {row}")
+        return bytes(self._sample_ids[row]).hex()
+
+
+def _bits(states: torch.Tensor, dtype: str) -> NDArray[np.generic]:
+    """Return the same memory as numpy knows it: it has no bfloat16."""
+    flat = states.view(torch.uint8).numpy()
+    return flat.view(BITS[dtype])
+
+
+class StrataBackend(HiddenStatesBackend):  # type: ignore[misc, unused-ignore]
+    """How speculators' command line knows of it."""
+
+    @staticmethod
+    def add_train_args(parser: argparse.ArgumentParser) -> None:
+        """Add the one flag: the dataset version. A key is never one, since the trainer records its flags."""
+        parser.add_argument(
+            SOURCE_FLAG,
+            type=str,
+            default=None,
+            help="The dataset version, ROOT/DATASET@VERSION or URL#DATASET@VERSION. Set by strata.",
+        )
+
+    @staticmethod
+    def add_launch_args(parser: argparse.ArgumentParser) -> None:
+        """Add nothing: no states are generated for it."""
+
+    @staticmethod
+    def from_train_args(args: argparse.Namespace, data_path: str) -> StrataTransfer:
+        """Return the rows of the folder at `data_path`."""
+        if not args.strata_source:
+            message = f"expected {SOURCE_FLAG}, got none"
+            problem = Problem(where=SOURCE_FLAG, kind="missing", message=message, repair="see strata --help")
+            raise TrainerError("no dataset to train from", [problem])
+        held = open_held(args.strata_source, os.environ.get(KEY_VARIABLE) or None)
+        return StrataTransfer(held, Path(data_path))
+
+    @staticmethod
+    def build_kv_transfer_config(args: argparse.Namespace) -> dict[str, Any]:  # noqa: ARG004
+        """Refuse: vLLM is not asked to write into a dataset here."""
+        raise TrainerError("strata run makes datasets; vLLM is not launched for one")
+
+
+def register() -> None:
+    """Make the backend known; again is no error."""
+    if NAME not in HiddenStatesBackend.registry:
+        HiddenStatesBackend.register(NAME)(StrataBackend)
