@@ -81,6 +81,11 @@ class Source:
         return self.snapshot.schema
 
     @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        return max(row.location.n_tokens for row in self.rows)
+
+    @cached_property
     def token_counts(self) -> NDArray[np.int64]:
         """How often each of the target's tokens is trained on in all rows, `[V]` int64."""
         samples = ((self.tokens(row, "input_ids"), self.tokens(row, "loss_mask")) for row in self.rows)
@@ -102,14 +107,19 @@ class Source:
         """Return dtype and width of a tensor, stored or made; raises `SchemaError` where there is none."""
         return derived_spec(self.schema) if name in self.derived else self.schema.tensor(name)
 
-    def tensor(self, row: Row, name: str, first: int, end: int) -> NDArray[np.generic]:
-        """Return `[end - first, H]` rows of a sample's tensor, every block's checksum compared."""
+    def tensor(
+        self, row: Row, name: str, first: int, end: int, out: NDArray[np.generic] | None = None
+    ) -> NDArray[np.generic]:
+        """Return `[end - first, H]` rows of a sample's tensor, every block's checksum compared.
+
+        `out`, C-contiguous, is read into, so that no memory is taken anew; what is made is another array.
+        """
         at = row.location
         part = self.snapshot.part(at)
         window = slice(first, end)
         if self.final_norm is None or name not in self.derived:
-            return part.read_tensor(at.row_start, at.n_tokens, name, window)
-        rows = part.read_tensor(at.row_start, at.n_tokens, FINAL, window)
+            return part.read_tensor(at.row_start, at.n_tokens, name, window, out=out)
+        rows = part.read_tensor(at.row_start, at.n_tokens, FINAL, window, out=out)
         return apply_norm(self.final_norm, rows, self.spec(name).dtype)
 
     def tokens(self, row: Row, name: str) -> NDArray[np.generic]:
@@ -148,7 +158,7 @@ class ExportFormat(Protocol):
         ...
 
     def pieces(self, file: PlannedFile, source: Source) -> Iterator[memoryview | bytes]:
-        """Yield a file's bytes, a few MiB at a time."""
+        """Yield a file's bytes, a few MiB at a time; each is whole until the next one is asked for."""
         ...
 
     def write_beside(self, folder: Path, rows: Sequence[Row], source: Source) -> list[str]:  # noqa: ARG002

@@ -4,25 +4,46 @@ States come as they are stored, in the order of tokens, unshifted; several tenso
 order of the wiring, as every trainer that concatenates them expects it.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datagen.adapters.exporting import Row, Source
 from datagen.adapters.torch_files import LazyTensor
+from datagen.store.dtypes import NUMPY_DTYPES
 from schemas.problem import Problem
 from schemas.records import BLOCK_ROWS
 
-PIECE_BYTES = 8 * 2**20
-"""About as much is held of a sample at a time."""
+PIECE_BYTES = 4 * 2**20
+"""About as much is held of a sample at a time, so that it is checked, hashed and written in the cache."""
+
+
+class _Scratch(threading.local):
+    """A thread's own memory, taken once: that of each new piece would cost as much as reading it."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, NDArray[np.uint8]] = {}
+
+    def array(self, use: str, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+        """Return an array whose values may be any; it is the caller's until this use is asked for again."""
+        size = prod(shape) * dtype.itemsize
+        held = self._held.get(use)
+        if held is None or len(held) < size:
+            held = self._held[use] = np.empty(size, np.uint8)
+        return held[:size].view(dtype).reshape(shape)
+
+
+_SCRATCH = _Scratch()
 
 
 def windows(n_tokens: int, token_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield the tokens of each piece, first and behind last: whole blocks, which are checksummed as such.
 
     >>> list(windows(200_000, 4096))[:2], list(windows(70, 2**20))
-    ([(0, 2048), (2048, 4096)], [(0, 64), (64, 70)])
+    ([(0, 1024), (1024, 2048)], [(0, 64), (64, 70)])
     """
     step = max(PIECE_BYTES // token_bytes // BLOCK_ROWS, 1) * BLOCK_ROWS
     for first in range(0, n_tokens, step):
@@ -35,16 +56,29 @@ def states(source: Source, row: Row, name: str, batch: tuple[int, ...] = ()) -> 
 
 
 def side_by_side(source: Source, row: Row, names: Sequence[str], batch: tuple[int, ...] = ()) -> LazyTensor:
-    """Return tensors of one dtype next to each other, `[*batch, T, k*H]`; `batch` is ones."""
+    """Return tensors of one dtype next to each other, `[*batch, T, k*H]`; `batch` is ones.
+
+    What it reads is whole until the next piece is asked for, in any file of the same thread.
+    """
     specs = [source.spec(name) for name in names]
-    n_tokens, token_bytes = row.location.n_tokens, sum(spec.row_bytes for spec in specs)
+    n_tokens, width = row.location.n_tokens, sum(spec.width for spec in specs)
+    dtype = NUMPY_DTYPES[specs[0].dtype]
 
     def read() -> Iterator[NDArray[np.generic]]:
-        for first, end in windows(n_tokens, token_bytes):
-            parts = [source.tensor(row, name, first, end) for name in names]
-            yield parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        for first, end in windows(n_tokens, width * dtype.itemsize):
+            whole = _SCRATCH.array("whole", (end - first, width), dtype)
+            at = 0
+            for spec, name in zip(specs, names, strict=True):
+                shape = (end - first, spec.width)
+                rows = source.tensor(row, name, first, end, _SCRATCH.array("rows", shape, dtype))
+                if len(specs) == 1:
+                    whole = rows
+                else:
+                    whole[:, at : at + spec.width] = rows
+                at += spec.width
+            yield whole
 
-    return LazyTensor(specs[0].dtype, (*batch, n_tokens, sum(spec.width for spec in specs)), read)
+    return LazyTensor(specs[0].dtype, (*batch, n_tokens, width), read)
 
 
 def column(source: Source, row: Row, name: str) -> LazyTensor:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from datagen.adapters.draft_vocabulary import DraftVocabulary
 from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
+from datagen.adapters.lazy_states import one_dtype, side_by_side
 from datagen.adapters.speculators_prepared import PreparedSample, write_prepared
 from datagen.store.trainer_rows import train_ratio
 from schemas.problem import Problem
@@ -28,8 +29,6 @@ from schemas.wiring import Wiring
 
 STATES = "hidden_states"
 VOCABULARY = ("d2t.npy", "t2d.npy")
-_PIECE_BYTES = 8 * 2**20
-_BLOCK_ROWS = 64
 _SAFETENSORS_DTYPES: Mapping[str, str] = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 
 
@@ -46,16 +45,7 @@ class SpeculatorsFormat(ExportFormat):
     vocabulary_files = VOCABULARY
 
     def problems(self, source: Source) -> Iterator[Problem]:
-        names = slots_of(source.wiring)
-        dtypes = {name: source.schema.tensor(name).dtype for name in names}
-        if len(set(dtypes.values())) > 1:
-            told = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
-            yield Problem(
-                where=STATES,
-                kind="dtype",
-                message=f"expected one dtype, since the slots are one array, got {told}",
-                repair="make the dataset with one dtype",
-            )
+        return one_dtype(source, slots_of(source.wiring), STATES)
 
     def planned(self, rows: Sequence[Row], source: Source) -> list[PlannedFile]:
         planned = []
@@ -70,14 +60,8 @@ class SpeculatorsFormat(ExportFormat):
         (row,) = file.rows
         yield _header(row, source)
         yield _bytes(source.tokens(row, "input_ids").astype("<i8"))
-        n_tokens, slots = row.location.n_tokens, slots_of(source.wiring)
-        step = max(_PIECE_BYTES // (len(slots) * _row_bytes(source)) // _BLOCK_ROWS, 1) * _BLOCK_ROWS
-        for first in range(0, n_tokens, step):
-            end = min(first + step, n_tokens)
-            read = [source.tensor(row, name, first, end) for name in slots]
-            stacked = np.empty((end - first, len(slots), read[0].shape[1]), read[0].dtype)
-            for slot, states in enumerate(read):
-                stacked[:, slot] = states
+        # `[T, K, H]` and `[T, K*H]` are the same bytes.
+        for stacked in side_by_side(source, row, slots_of(source.wiring)).read():
             yield _bytes(stacked)
 
     def write_beside(self, folder: Path, rows: Sequence[Row], source: Source) -> list[str]:
@@ -123,7 +107,7 @@ def _header(row: Row, source: Source) -> bytes:
     Names travel in `__metadata__`, which the trainer does not read: a slot of a stack has none otherwise.
     """
     n_tokens, slots = row.location.n_tokens, slots_of(source.wiring)
-    spec = source.schema.tensor(slots[0])
+    spec = source.spec(slots[0])
     id_bytes = 8 * n_tokens
     head = {
         "__metadata__": {"strata.slots": ",".join(slots), "strata.sample_id": row.location.sample_id},
@@ -140,7 +124,7 @@ def _header(row: Row, source: Source) -> bytes:
 
 
 def _row_bytes(source: Source) -> int:
-    spec = source.schema.tensor(slots_of(source.wiring)[0])
+    spec = source.spec(slots_of(source.wiring)[0])
     return spec.width * ITEM_BYTES[spec.dtype]
 
 

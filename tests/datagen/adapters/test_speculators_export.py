@@ -122,7 +122,7 @@ def test_a_ratio_gives_the_trainer_each_cut_exactly() -> None:
 
 def test_a_long_sample_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = make_dataset(tmp_path, lengths=(700, 129))
-    monkeypatch.setattr("datagen.adapters.speculators_export._PIECE_BYTES", 4 * 16 * 64 * 3)
+    monkeypatch.setattr("datagen.adapters.lazy_states.PIECE_BYTES", 4 * 16 * 64 * 3)
     run_export(plan_export(Asked(reference, "speculators", tmp_path / "out")), workers=2)
     snapshot = open_dataset(reference).snapshot()
     for row, sample_id in enumerate(row_ids(tmp_path / "out")):
