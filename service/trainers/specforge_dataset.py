@@ -65,7 +65,7 @@ class SpecForgeDataset(Dataset[dict[str, torch.Tensor]]):
         """Return which sample a row is; raises `IndexError` where there is none."""
         if not -len(self) <= row < len(self):
             raise IndexError(f"expected a row between 0 and {len(self) - 1}, got {row}")
-        return self._ids[row].tobytes().hex()
+        return bytes(self._ids[row]).hex()
 
     def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
         stack = self._held.stack(self.sample_id(row), self._slots, ("input_ids", "loss_mask"))
