@@ -1,5 +1,7 @@
 """A row as the store takes it: slots by their labels, not a bit of them changed, and their rows' norms."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,6 +9,7 @@ from datagen.adapters.importing import ForeignRow
 from datagen.checks.rows import row_norms, wide
 from datagen.ingest.facts import Facts, whole_mask
 from datagen.ingest.plan import IngestPlan
+from datagen.replay.identify_problems import listed
 from datagen.store.sample_data import SampleData
 from schemas.boundary import EMBED
 from schemas.problem import Problem
@@ -52,13 +55,19 @@ def norms_of(rows: NDArray[np.generic]) -> NDArray[np.float32]:
     return norms
 
 
-def zeros_problem(sample: SampleData) -> Problem | None:
-    """Return the tensor that has rows of zeros: nobody's states; `embed` of a padding token may be."""
+def state_problems(sample: SampleData) -> Iterator[Problem]:
+    """Yield the tensors with rows that are no states: NaN or Inf (`non_finite`), or zeros.
+
+    The embedding of a padding token is zeros in some models.
+    """
     for name, norms in sample.norms.items():
-        zeros = np.flatnonzero(norms == 0)
+        not_finite, zeros = np.flatnonzero(~np.isfinite(norms)), np.flatnonzero(norms == 0)
+        if len(not_finite):
+            tokens = listed(not_finite).removeprefix("rows ").removeprefix("row ")
+            message = f"expected finite values, got NaN or Inf at {len(not_finite)} tokens: {tokens}"
+            yield Problem(where=name, kind="non_finite", message=message)
         if len(zeros) and (name != EMBED or len(zeros) == len(norms)):
             message = (
-                f"expected states, got zeros in {len(zeros)} of {len(norms)} rows, first at token {zeros[0]}"
+                f"expected states, got zeros at {len(zeros)} of {len(norms)} tokens, first at {zeros[0]}"
             )
-            return Problem(where=name, kind="zeros", message=message)
-    return None
+            yield Problem(where=name, kind="zeros", message=message)

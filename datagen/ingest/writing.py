@@ -19,7 +19,7 @@ from datagen.errors import SpaceError
 from datagen.ingest.facts import Facts, Refusal, facts_of
 from datagen.ingest.looking import refusal_of
 from datagen.ingest.plan import IngestPlan, settings_of
-from datagen.ingest.samples import sample_data, zeros_problem
+from datagen.ingest.samples import sample_data, state_problems
 from datagen.kept_norm import keep_norm_of_run
 from datagen.ledger import Ledger
 from datagen.places import is_url
@@ -208,15 +208,16 @@ class _Writing:
             message = "expected the file as it was looked at, got another one: it changed meanwhile"
             return _refusal(facts, "wrong_content", [Problem(where="file", kind="changed", message=message)])
         sample = sample_data(plan, facts, row)
-        if (zeros := zeros_problem(sample)) is not None:
-            return _refusal(facts, "wrong_content", [zeros])
-        try:
-            writer.add(sample)
-        except RefusedError as error:
-            kinds = {problem.kind for problem in error.problems}
-            reason: QuarantineReason = "non_finite" if kinds == {"non_finite"} else "wrong_content"
-            return _refusal(facts, reason, _without_norms(error.problems))
-        return None
+        problems = list(state_problems(sample))
+        if not problems:
+            try:
+                writer.add(sample)
+            except RefusedError as error:
+                problems = list(error.problems)
+        if not problems:
+            return None
+        kinds = {problem.kind for problem in problems}
+        return _refusal(facts, "non_finite" if kinds == {"non_finite"} else "wrong_content", problems)
 
     def _step(self, facts: Facts) -> None:
         with self._lock:
@@ -238,11 +239,6 @@ class _Writing:
 
 def _refusal(facts: Facts, reason: QuarantineReason, problems: Sequence[Problem]) -> Refusal:
     return Refusal(facts.listed, reason, tuple(problems), facts.sample_id, facts.conversation_id)
-
-
-def _without_norms(problems: Sequence[Problem]) -> list[Problem]:
-    """Return problems without those of the norms, which only say again what is wrong with the rows."""
-    return [problem for problem in problems if not problem.where.startswith("norms.")] or list(problems)
 
 
 def parts_of(plan: IngestPlan, settings: PartSettings, workers: int) -> Iterator[list[Facts]]:
