@@ -61,6 +61,11 @@ incident: $(READY) $(MODEL) $(PROMPTS) ## train two real drafts, one as the inci
 	@[ -d data/demo ] || $(BIN)/strata run --config deploy/runs/demo.toml
 	@$(BIN)/python -m deploy.demo.incident $(ARGS)
 
+.PHONY: proof
+proof: $(READY) $(MODEL) $(PROMPTS) ## train a draft under each of eight wirings, and have replay name it; takes half an hour once
+	@[ -d data/demo ] || $(BIN)/strata run --config deploy/runs/demo.toml
+	@$(BIN)/python -m tests.replay_proof $(ARGS)
+
 .PHONY: serve
 serve: $(READY) ## serve the datasets under data/ at http://127.0.0.1:8350 until Ctrl-C
 	@$(BIN)/strata serve --root data $(ARGS)
@@ -107,7 +112,7 @@ bench: $(READY) assets ## measure the ratios that the design promises, and print
 
 .PHONY: clean
 clean: ## remove what make made: .venv, the assets, the demo's dataset, the tools' caches
-	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis data/cache data/demo data/demo.audit data/incident
+	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis data/cache data/demo data/demo.audit data/incident data/replay-proof
 	@for made in $(MODEL) $(PROMPTS) $(TOKENIZERS); do \
 	    rm -rf "$$made" "$${made%/*}/.$${made##*/}."{lock,partial}; \
 	done

@@ -5,38 +5,23 @@ import math
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from datagen.replay.candidates import TRUE_TARGET, Candidate, Inputs, off_by
 from datagen.replay.declaring import Declaration
 from datagen.replay.errors import ReplayError
-from datagen.replay.measuring import Scores
 from datagen.replay.picture import draw, write_picture
 from datagen.replay.replaying import Answer
-from datagen.replay.score import DEFINITIONS, Tally
+from datagen.replay.score import DEFINITIONS
 from datagen.replay.screening import Findings
 from datagen.replay.telling import as_data, rows
 from datagen.replay.verdict import judge
 from schemas.boundary import all_names
-from schemas.wiring import TargetRole
+from tests.datagen.replay.findings import found
 
 N_LAYERS = 6
 FC = ("layer2", "layer3", "layer5")
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def scores(share: float, n: int = 12) -> Scores:
-    """Return scores about `share`, a little more or less in each conversation."""
-    counted = np.full(n, 100)
-    tally = Tally((counted * share).astype(int) + np.arange(n) % 3, counted)
-    return Scores(dict.fromkeys(DEFINITIONS, tally), (tally, tally), 2.5)
-
-
-def found(shares: dict[Inputs, float], n: int = 12, role: TargetRole = TRUE_TARGET) -> Findings:
-    measured = {Candidate(inputs, role): scores(share, n) for inputs, share in shares.items()}
-    best = max(measured, key=lambda one: measured[one].learned.pooled)
-    return Findings(measured, best, n, len(measured))
 
 
 def answer(

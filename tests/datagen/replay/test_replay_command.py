@@ -9,7 +9,12 @@ import torch
 from datagen.commands.replay import command, read_wirings
 from datagen.errors import ConfigError
 from datagen.replay.errors import CheckpointError
+from datagen.store.dataset import Dataset
+from datagen.store.errors import NotFoundError
+from datagen.store.opening import open_door
+from datagen.store.splits import assign
 from schemas.command import UsageError
+from schemas.records import SplitRule
 from tests.datagen.replay.planted import Plant, Planted, plant
 
 
@@ -91,3 +96,25 @@ def test_declared_alone_needs_something_declared(planted: Planted) -> None:
 
 def test_wirings_are_read_as_they_are_written() -> None:
     assert read_wirings("all") == ("all",)
+
+
+def test_only_the_samples_of_a_split_are_replayed(
+    planted: Planted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = Dataset.open(open_door(planted.root), "demo")
+    version = dataset.split(
+        [SplitRule(name="default", seed=1, fractions=(("train", 0.6), ("held-out", 0.4)))]
+    )
+    inside = assign(dataset.snapshot().index, version.splits[0]).positions("held-out")
+    assert 1 < len(inside) < 6
+    words = asked(planted, "--samples", "9", "--wirings", "declared", "--json")
+    command([*words, "--split", "held-out"])
+    data = json.loads(capsys.readouterr().out)
+    assert data["stored"]["conversations"] == len(inside)
+    assert not any("--split" in note for note in data["notes"])
+    command(words)
+    data = json.loads(capsys.readouterr().out)
+    assert data["stored"]["conversations"] == 6
+    assert any("samples of every split (train, held-out) are replayed" in note for note in data["notes"])
+    with pytest.raises(NotFoundError, match="expected a split of this version, got 'later'"):
+        command([*words, "--split", "later"])

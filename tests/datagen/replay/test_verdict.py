@@ -1,0 +1,67 @@
+"""What cannot be told is said to be so, and the likeliest of it is named: no norm flag out of chance."""
+
+import numpy as np
+
+from datagen.replay.candidates import TRUE_TARGET, Candidate, Change, Inputs
+from datagen.replay.declaring import Declaration
+from datagen.replay.screening import Findings
+from datagen.replay.verdict import Verdict, judge
+from tests.datagen.replay.findings import found
+
+FC = ("layer2", "layer3", "layer5")
+SWAPPED = ("layer3", "layer2", "layer5")
+LOST = (Change("norm_before_residual"), Change("head_norm"))
+FLOOR = Inputs(FC, source="zeros")
+
+
+def judged(findings: Findings, trained: Inputs | None) -> Verdict:
+    declared = None if trained is None else Candidate(trained, TRUE_TARGET)
+    declaration = Declaration(declared, "the draft's config", None, "", (), ())
+    return judge(declaration, findings, None, "there is no audit set", 6)
+
+
+def told(verdict: Verdict) -> str:
+    return "\n".join(verdict.sentences)
+
+
+def weakly_trained(fc: tuple[str, ...]) -> Findings:
+    """A draft whose lost norms score a little more than what it was trained with, by chance."""
+    shares = {Inputs(fc, changes=LOST): 0.14, Inputs(fc): 0.13, Inputs(fc, moved=-1): 0.07, FLOOR: 0.05}
+    findings = found(shares, 40)
+    lucky = findings.measured[findings.best].learned.right
+    lucky += np.tile([3, -4], 20)
+    return findings
+
+
+def test_a_norm_flag_within_chance_is_not_named_where_the_config_is_declared() -> None:
+    verdict = judged(weakly_trained(FC), Inputs(FC))
+    assert verdict.best == Candidate(Inputs(FC), TRUE_TARGET)
+    assert verdict.is_as_declared
+    assert "these weights were trained with layer2, layer3, layer5: they score" in told(verdict)
+    assert "its norms, RoPE and window cannot be told at 99% over 40 conversations" in told(verdict)
+    assert "norm_before_residual lost, head_norm lost (ahead by 0." in told(verdict)
+    assert "taken as the draft's config says" in told(verdict)
+
+
+def test_nor_where_the_tensors_are_other_than_declared() -> None:
+    """The config's tensors are wrong; its norm flags are still the likeliest."""
+    findings = weakly_trained(SWAPPED)
+    declared = found({Inputs(FC): 0.06}, 40)
+    findings.measured.update(declared.measured)
+    verdict = judged(findings, Inputs(FC))
+    assert verdict.best == Candidate(Inputs(SWAPPED), TRUE_TARGET)
+    assert verdict.is_as_declared is False
+    assert "its norms, RoPE and window cannot be told" in told(verdict)
+
+
+def test_nor_where_nothing_is_declared() -> None:
+    verdict = judged(weakly_trained(FC), None)
+    assert verdict.best == Candidate(Inputs(FC), TRUE_TARGET)
+
+
+def test_a_norm_flag_beyond_chance_is_named() -> None:
+    shares = {Inputs(FC, changes=LOST): 0.36, Inputs(FC): 0.15, FLOOR: 0.05}
+    verdict = judged(found(shares, 40), Inputs(FC))
+    assert verdict.best == Candidate(Inputs(FC, changes=LOST), TRUE_TARGET)
+    assert verdict.is_as_declared is False
+    assert "cannot be told" not in told(verdict).replace("an off-by-one cannot be seen", "")
