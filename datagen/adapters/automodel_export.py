@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
+from safetensors.numpy import save
 from torch import Tensor
 
 from datagen.adapters.automodel_layout import (
@@ -35,12 +35,13 @@ from datagen.adapters.cache_folder import MANIFEST
 from datagen.adapters.draft_vocabulary import DraftVocabulary
 from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source, TargetEnds
 from datagen.adapters.lazy_states import PIECE_BYTES, one_dtype, windows
+from datagen.adapters.sharding import shard_bytes
 from datagen.adapters.tensor_arrays import array_of, tensor_of
 from schemas.problem import Problem
 
 SHARD_BYTES = 2**30
 SHARD_SAMPLES = 256
-"""A shard has as many samples as fit in `SHARD_BYTES`, at most as many as Automodel's own."""
+"""A shard has as many samples as fit in its bytes, at most as many as Automodel's own by default."""
 _TORCH_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
@@ -76,7 +77,7 @@ class AutomodelFormat(ExportFormat):
             yield Problem(where="--target-model", kind="model", message=message)
 
     def planned(self, rows: Sequence[Row], source: Source) -> list[PlannedFile]:
-        shape = _shape_of(rows, source)
+        shape = _shape_of(source)
         return [
             PlannedFile(
                 shard_name(first // shape.shard_size),
@@ -87,7 +88,7 @@ class AutomodelFormat(ExportFormat):
         ]
 
     def pieces(self, file: PlannedFile, source: Source) -> Iterator[memoryview | bytes]:
-        shape = _shape_of(source.rows, source)
+        shape = _shape_of(source)
         length = shape.length
         yield header(shape.fields, len(file.rows), length)
         for row in file.rows:
@@ -101,7 +102,7 @@ class AutomodelFormat(ExportFormat):
         yield from _Supervision(source, shape).pieces(file.rows)
 
     def write_beside(self, folder: Path, rows: Sequence[Row], source: Source) -> list[str]:
-        shape, target = _shape_of(rows, source), source.schema.target
+        shape, target = _shape_of(source), source.schema.target
         vocabulary = source.vocabulary
         chosen = np.arange(target.vocab_size) if vocabulary is None else vocabulary.tokens
         manifest = {
@@ -125,12 +126,12 @@ class AutomodelFormat(ExportFormat):
             "mask_generation_prompt": False,
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True), encoding="utf-8")
-        save_file({"weight": _head(source).embedding.to(torch.float32).contiguous()}, folder / EMBEDDINGS)
+        _write_table(folder / EMBEDDINGS, _head(source).embedding)
         firsts = {
             name: np.array([source.tokens(row, name)[0] for row in rows], np.int64)
             for name in ("input_ids", "loss_mask")
         }
-        save_file({name: torch.from_numpy(values) for name, values in firsts.items()}, folder / FIRST_TOKENS)
+        (folder / FIRST_TOKENS).write_bytes(save(firsts))
         return [MANIFEST, EMBEDDINGS, FIRST_TOKENS]
 
     def write_vocabulary(self, folder: Path, vocabulary: DraftVocabulary) -> list[str]:  # noqa: ARG002
@@ -157,15 +158,16 @@ class _Shape(NamedTuple):
         return self.length * sum(map(field_bytes, self.fields.values()))
 
 
-def _shape_of(rows: Sequence[Row], source: Source) -> _Shape:
+def _shape_of(source: Source) -> _Shape:
     target = source.schema.target
-    length = source.sequence_length or max(row.location.n_tokens for row in rows)
+    length = source.sequence_length or source.longest
     draft_size = source.draft_vocab_size or target.vocab_size
     top_k = kept_probs(source.probs_top_k, draft_size)
     dtype = SAFETENSORS_DTYPES[source.spec(source.wiring.fc[0]).dtype]
     fields = shard_fields(dtype, target.hidden_size, draft_size, top_k)
     shape = _Shape(fields, length, 1, top_k)
-    return shape._replace(shard_size=min(max(SHARD_BYTES // shape.sample_bytes, 1), SHARD_SAMPLES))
+    size = shard_bytes(len(source.rows) * shape.sample_bytes, SHARD_BYTES) // shape.sample_bytes
+    return shape._replace(shard_size=min(max(size, 1), SHARD_SAMPLES))
 
 
 class _Supervision:
@@ -269,6 +271,15 @@ def _repeated(row: bytes, count: int) -> Iterator[bytes]:
     step = max(PIECE_BYTES // len(row), 1)
     for first in range(0, count, step):
         yield row * min(step, count - first)
+
+
+def _write_table(path: Path, table: Tensor) -> None:
+    """Write the target's table as float32, a few rows at a time: it may be larger than half of the memory."""
+    field = {"weight": Field("F32", (table.shape[1],))}
+    with open(path, "wb") as file:
+        file.write(header(field, table.shape[0]))
+        for rows in torch.split(table, max(PIECE_BYTES // (4 * table.shape[1]), 1)):
+            file.write(_bytes(array_of(rows.to(torch.float32))))
 
 
 def _n_tokens(row: Row, length: int) -> int:

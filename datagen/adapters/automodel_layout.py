@@ -16,6 +16,7 @@ layer (from 0) writes. Source: `eagle3_cache.py`, `precompute_eagle3.py` and `ta
 
 import json
 from collections.abc import Mapping
+from math import prod
 from typing import NamedTuple
 
 EMBEDDINGS = "target_embeddings.safetensors"
@@ -55,10 +56,7 @@ def field_bytes(field: Field) -> int:
     >>> field_bytes(Field("BF16", (24,)))
     48
     """
-    count = 1
-    for size in field.rest:
-        count *= size
-    return count * ITEM_BYTES[field.dtype]
+    return prod(field.rest) * ITEM_BYTES[field.dtype]
 
 
 def kept_probs(top_k: int | None, draft_size: int) -> int | None:
@@ -70,12 +68,12 @@ def kept_probs(top_k: int | None, draft_size: int) -> int | None:
     return top_k if top_k is not None and 0 < top_k < draft_size else None
 
 
-def header(fields: Mapping[str, Field], n_samples: int, length: int) -> bytes:
-    """Return the head of a shard: what lies where; padded to 8 bytes, as safetensors' own writer does."""
+def header(fields: Mapping[str, Field], *leading: int) -> bytes:
+    """Return the head of a file of tensors `[*leading, *rest]`: what lies where, padded to 8 bytes."""
     head, start = {}, 0
     for name, field in fields.items():
-        end = start + n_samples * length * field_bytes(field)
-        shape = [n_samples, length, *field.rest]
+        end = start + prod(leading) * field_bytes(field)
+        shape = [*leading, *field.rest]
         head[name] = {"dtype": field.dtype, "shape": shape, "data_offsets": [start, end]}
         start = end
     text = json.dumps(head, separators=(",", ":")).encode()

@@ -24,11 +24,12 @@ from datagen.adapters.deepspec_layout import (
 )
 from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
 from datagen.adapters.lazy_states import side_by_side
+from datagen.adapters.sharding import shard_bytes
 from schemas.problem import Problem
 from schemas.wiring import Wiring
 
 SHARD_BYTES = 2 * 2**30
-"""A shard ends before the sample that would make it larger; its own writer cuts at 64 GiB."""
+"""Of the largest shard, unless a sample is larger; DeepSpec's own writer cuts at 64 GiB."""
 
 
 class DeepSpecFormat(ExportFormat):
@@ -91,7 +92,7 @@ class DeepSpecFormat(ExportFormat):
             # Its trainer compares this name with the one in its own config.
             "target_model_name_or_path": source.schema.target.model_id,
             "source_jsonl_paths": [],
-            "max_length": max(row.location.n_tokens for row in rows),
+            "max_length": source.longest,
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True), encoding="utf-8")
         return [INDEX, MANIFEST]
@@ -128,11 +129,12 @@ def _sample_bytes(row: Row, shape: Shape) -> int:
 
 
 def _shards(rows: Sequence[Row], shape: Shape) -> Iterator[tuple[Row, ...]]:
+    most = shard_bytes(sum(_sample_bytes(row, shape) for row in rows), SHARD_BYTES)
     shard: list[Row] = []
     size_bytes = 0
     for row in rows:
         sample_bytes = _sample_bytes(row, shape)
-        if shard and size_bytes + sample_bytes > SHARD_BYTES:
+        if shard and size_bytes + sample_bytes > most:
             yield tuple(shard)
             shard, size_bytes = [], 0
         shard.append(row)
