@@ -1,0 +1,188 @@
+"""The labels are held against the target before a byte is written, and refused with what each slot is."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from datagen.errors import ConfigError, IngestError
+from datagen.ingest.asked import Asked
+from datagen.ingest.plan import plan_ingest
+from datagen.replay.identify_sources import ModelSource
+from schemas.problem import Problem
+from tests.datagen.engines.tiny_models import VOCAB
+from tests.datagen.ingest.ingest_builders import back, ingest
+from tests.datagen.replay.foreign_builders import as_torch
+
+NAMES = ("embed", "layer1", "layer2", "final")
+LENGTHS = (40, 31, 52, 18, 24, 33, 47, 20, 29, 36)
+Rows = NDArray[np.generic]
+
+
+def states_of(source: ModelSource, ids: Sequence[int]) -> dict[str, Rows]:
+    states = source.states(np.asarray(ids, np.int64))
+    assert not isinstance(states, Problem)
+    return dict(states)
+
+
+def token_ids(length: int, seed: int) -> list[int]:
+    return [int(token) for token in np.random.default_rng(seed).integers(1, VOCAB, length)]
+
+
+def write(folder: Path, source: ModelSource, names: Sequence[str] = NAMES) -> Path:
+    """Write files of speculators v1 with the target's own states."""
+    folder.mkdir()
+    for number, length in enumerate(LENGTHS):
+        ids = token_ids(length, number)
+        states = states_of(source, ids)
+        content = {
+            "input_ids": torch.tensor(ids),
+            "hidden_states": [as_torch(states[name]) for name in names],
+            "loss_mask": torch.ones(length, dtype=torch.int64),
+        }
+        torch.save(content, folder / f"data_{number}.pt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written(source: ModelSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("written") / "v1", source)
+
+
+def asked(folder: Path, root: Path, labels: tuple[str, ...] | None = NAMES, **more: object) -> Asked:
+    return Asked("speculators-v1", (folder,), f"{root}/back", labels, **more)  # type: ignore[arg-type]
+
+
+def refusal(given: Asked, source: ModelSource) -> str:
+    """Return what is told; nothing is written."""
+    with pytest.raises(IngestError) as error:
+        plan_ingest(given, 2, source)
+    assert error.value.exit_code == 1
+    assert not Path(given.dataset).exists()
+    return str(error.value)
+
+
+def test_labels_that_hold_are_proven_and_recorded(written: Path, source: ModelSource, tmp_path: Path) -> None:
+    plan, done = ingest(asked(written, tmp_path), source=source)
+    assert plan.proof is not None
+    assert plan.proof.names == NAMES
+    assert len(plan.proof.files) == 8
+    assert all(slot.n_files == 8 and slot.p99 == 0.0 for slot in plan.proof.slots)
+    snapshot = back(tmp_path)
+    assert (len(snapshot), done.outcome) == (len(LENGTHS), "complete")
+    for number, length in enumerate(LENGTHS):
+        ids = token_ids(length, number)
+        states = states_of(source, ids)
+        sample = next(
+            sample
+            for sample in map(snapshot.read, snapshot.sample_ids)
+            if sample.tokens["input_ids"].tolist() == ids
+        )
+        assert all(np.array_equal(sample.tensors[name], states[name]) for name in NAMES)
+    assert plan.held.dataset is None
+    (start,) = plan_ingest(asked(written, tmp_path), 2, source).held.dataset.run_starts()  # type: ignore[union-attr]
+    assert (start.provenance.engine, start.provenance.engine_version) == ("ingest", "proven")
+    said = start.config["ingest"]
+    assert isinstance(said, dict)
+    assert said["labels"] == {f"hidden_states[{slot}]": name for slot, name in enumerate(NAMES)}
+    assert [slot["is"] for slot in said["proof"]["slots"]] == [[name] for name in NAMES]
+
+
+def test_a_normed_last_state_is_not_final(source: ModelSource, tmp_path: Path) -> None:
+    folder = write(tmp_path / "normed", source, (*NAMES[:3], "final_normed"))
+    told = refusal(asked(folder, tmp_path), source)
+    assert "hidden_states[3]: expected final as --labels says, got final_normed" in told
+    assert "write --labels embed,layer1,layer2,final_normed" in told
+
+
+@pytest.mark.parametrize(
+    "labels", [("layer1", "embed", "layer2", "final"), ("embed", "layer1", "layer2", "final_normed")]
+)
+def test_labels_in_another_order_are_refused_with_the_right_ones(
+    labels: tuple[str, ...], written: Path, source: ModelSource, tmp_path: Path
+) -> None:
+    assert "write --labels embed,layer1,layer2,final" in refusal(asked(written, tmp_path, labels), source)
+
+
+def test_without_labels_it_says_what_to_write(written: Path, source: ModelSource, tmp_path: Path) -> None:
+    told = refusal(asked(written, tmp_path, None), source)
+    assert "held against the target they are --labels embed,layer1,layer2,final" in told
+    told = refusal(asked(written, tmp_path, None, proven=False), source)
+    assert "expected a tensor's name for each of 4 slots, got none" in told
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (NAMES[1:], "expected a label for each of 4 slots, got 3 as --labels says"),
+        (("embed", "layer1", "layer3", "final"), "expected a layer between 1 and 2"),
+        (("embed", "layer1", "layer1", "final"), "layer1: expected once, got 2 times"),
+    ],
+    ids=["too few", "no such layer", "twice"],
+)
+def test_labels_that_cannot_be_are_refused_before_the_proof(
+    labels: tuple[str, ...], told: str, written: Path, source: ModelSource, tmp_path: Path
+) -> None:
+    assert told in refusal(asked(written, tmp_path, labels), source)
+
+
+def test_rows_that_are_shifted_are_refused(written: Path, source: ModelSource, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(written, tmp_path / "shifted"))
+    for file in folder.iterdir():
+        content = torch.load(file, weights_only=True)
+        content["hidden_states"][2] = content["hidden_states"][2].roll(1, 0)
+        torch.save(content, file)
+    told = refusal(asked(folder, tmp_path), source)
+    assert "expected the state of each row's own token, got that of the token before" in told
+
+
+def test_another_models_states_are_refused(source: ModelSource, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number, length in enumerate(LENGTHS):
+        content = {
+            "input_ids": torch.tensor(token_ids(length, number)),
+            "hidden_states": [torch.from_numpy(rng.standard_normal((length, 48), np.float32)) for _ in NAMES],
+            "loss_mask": torch.ones(length, dtype=torch.int64),
+        }
+        torch.save(content, folder / f"data_{number}.pt")
+    told = refusal(asked(folder, tmp_path), source)
+    for slot, name in enumerate(NAMES):
+        assert f"hidden_states[{slot}]: expected {name} as --labels says, got nothing of this target" in told
+
+
+def test_unproven_is_said_from_then_on_and_does_not_mix(
+    written: Path, tiny_target: Path, source: ModelSource, tmp_path: Path
+) -> None:
+    given = asked(written, tmp_path, proven=False, target=str(tiny_target))
+    plan, done = ingest(given)
+    assert (plan.proof, done.n_samples) == (None, len(LENGTHS))
+    assert done.final_norm.startswith("kept: ")
+    assert back(tmp_path).final_norm() is not None
+    with pytest.raises(Exception, match="was made otherwise") as error:
+        plan_ingest(asked(written, tmp_path), 2, source)
+    assert "expected 'unproven' as in the dataset, got 'proven'" in str(error.value)
+
+
+def test_without_a_target_nothing_is_known(written: Path, tmp_path: Path) -> None:
+    for proven in (True, False):
+        with pytest.raises(ConfigError, match="give --target MODEL"):
+            plan_ingest(asked(written, tmp_path, proven=proven), 2)
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [(32, "expected the target's width 32, got 48"), (24, "expected a label for each of 8 slots, got 4")],
+)
+def test_a_model_of_another_width_is_told(
+    width: int, told: str, written: Path, source: ModelSource, tmp_path: Path
+) -> None:
+    narrow: Any = SimpleNamespace(target=source.target.model_copy(update={"hidden_size": width}))
+    assert told in refusal(asked(written, tmp_path), narrow)
