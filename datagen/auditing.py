@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 from datagen.audit import (
     MIN_AGREEMENT,
-    AuditReading,
     audit_name,
     audit_schema,
     audit_unit,
@@ -23,16 +22,16 @@ from schemas.calibration import CalibrationRecord
 from schemas.problem import Problem
 
 
-def audit(
-    config: RunConfig, prepared: Preparation, fleet: Fleet, run_id: str, reporter: Reporter
-) -> AuditReading | None:
+def audit(config: RunConfig, prepared: Preparation, fleet: Fleet, run_id: str, reporter: Reporter) -> str:
     """Make what is missing of the audit set, commit it, and hand what it says to every worker.
+
+    Returns what binds samples to their ids from now on, in words.
 
     Raises `RunFailedError` when the head on the stored `final` does not choose as the engine did, or when a
     tensor is not the witness's.
     """
     if not config.audit.samples:
-        return None
+        return "by nothing (no audit set was asked for)"
     name = audit_name(config.output.dataset)
     schema = audit_schema(prepared.target, config.tensors.dtype)
     dataset = Dataset.create(prepared.door, name, schema, exist_ok=True)
@@ -52,8 +51,9 @@ def audit(
             reporter.say("audit", in_words(record), witness=record.witness)
     snapshot = dataset.snapshot()
     reading = read_audit(snapshot)
-    fleet.calibrate(read_calibration(snapshot, reading))
-    return reading
+    bound_by = fleet.calibrate(read_calibration(snapshot, reading))
+    reporter.say("audit", f"samples are bound to their token ids {bound_by}")
+    return bound_by
 
 
 def _check(made: AuditResult) -> None:

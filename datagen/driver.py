@@ -7,7 +7,7 @@ run that cannot start leaves nothing behind.
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from datagen.answering import AnsweringOrder
@@ -34,6 +34,7 @@ from datagen.worker import Worker, WorkerFacts, WorkOrder
 from schemas.errors import StrataError
 from schemas.problem import Problem
 from schemas.records import Outcome, QuarantinedSample, RunEnd, RunStart
+from schemas.run_checks import RunChecks
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,14 @@ class RunSummary:
     duplicates: int
     seconds: float
     making_seconds: float
+    binding: str = ""
+    """What binds samples to their ids, in words."""
+    bound: int = 0
+    unbound: int = 0
+    on_policy: float | None = None
+    """Of the target's own answers, on how many of `on_policy_positions` its argmax is the stored token."""
+    on_policy_positions: int = 0
+    on_policy_tied: int = 0
 
     @property
     def n_quarantined(self) -> int:
@@ -212,7 +221,7 @@ def _make(job: Job, fleet: Fleet, reporter: Reporter, stopping: Stopping, begun:
     ledger = _open_ledger(job)
     making = time.monotonic()
     try:
-        audit(job.config, job.prepared, fleet, job.run_id, reporter)
+        ledger.bound_by = audit(job.config, job.prepared, fleet, job.run_id, reporter)
         kept = keep_norm_of_run(ledger.dataset, schema, job.config.engine)
         reporter.say("final norm", kept)
         making = time.monotonic()
@@ -248,6 +257,23 @@ def _end(
         size_bytes=ledger.size_bytes,
         quarantined=dict(ledger.reasons),
         making_seconds=making_seconds,
+        binding=ledger.bound_by,
+        bound=ledger.binding.bound + ledger.binding.again,
+        unbound=ledger.binding.unbound,
+        on_policy=ledger.on_policy.rate,
+        on_policy_positions=ledger.on_policy.positions - ledger.on_policy.tied,
+        on_policy_tied=ledger.on_policy.tied,
+    )
+    ledger.dataset.write_run_checks(
+        RunChecks(
+            run_id=job.run_id,
+            made_at=datetime.now(UTC),
+            binding=ledger.bound_by,
+            n_bound=ledger.binding.bound,
+            n_again=ledger.binding.again,
+            n_unbound=ledger.binding.unbound,
+            **asdict(ledger.on_policy),
+        )
     )
     ledger.dataset.write_run_end(
         RunEnd(

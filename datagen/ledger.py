@@ -7,7 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from datagen.checks import BindingCounts, OnPolicyCounts
 from datagen.config import PartSettings
+from datagen.making import UnitResult
 from datagen.store.closed_part import ClosedPart
 from datagen.store.dataset import Dataset
 from schemas.records import QuarantinedSample, VersionRecord
@@ -24,6 +26,10 @@ class Ledger:
         self.payload_bytes = 0
         self.size_bytes = 0
         self.reasons: Counter[str] = Counter()
+        self.bound_by = "by nothing"
+        """What binds samples to their ids, in words."""
+        self.binding = BindingCounts()
+        self.on_policy = OnPolicyCounts()
         self._run_id = run_id
         self._settings = parts
         self._parts: list[ClosedPart] = []
@@ -48,6 +54,11 @@ class Ledger:
             self.size_bytes += part.record.size_bytes
         self._quarantined += quarantined
         self.reasons.update(row.reason for row in quarantined)
+
+    def count(self, result: UnitResult) -> None:
+        """Take what the content checks of a unit came to."""
+        self.binding += result.binding
+        self.on_policy += result.on_policy
 
     def due(self) -> bool:
         """Say whether enough parts, or enough time, have come together for a commit."""

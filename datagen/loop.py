@@ -77,6 +77,7 @@ class Loop:
             self._check_part(came.result)
             self._schedule.finished()
             self._ledger.add(came.result.part, came.result.quarantined)
+            self._ledger.count(came.result)
         elif isinstance(came.error, (StoreError, RunFailedError)):
             raise came.error
         elif not came.running or self._winding_up:

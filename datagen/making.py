@@ -69,7 +69,7 @@ class PartMaker:
     run_id: str
     batch_tokens: int
     calibration: Calibration = field(default_factory=Calibration)
-    binding: Binding = field(default_factory=lambda: unbound("not calibrated"))
+    binding: Binding = field(default_factory=lambda: unbound("by nothing (not calibrated)"))
     recapture: bool = True
     answered: HowAnswered = "no"
     """How the trained tokens came about: by the target itself, or not."""

@@ -24,8 +24,8 @@ PART_FILES = 3
 """`part.json`, `samples.parquet`, the group's `zarr.json`; every array adds its chunk and its `zarr.json`."""
 DATASET_FILES = 3
 """`dataset.json`, the schema, `latest`."""
-RUN_FILES = 2
-"""`start.json` and `end.json`."""
+RUN_FILES = 3
+"""`start.json`, `checks.json` and `end.json`."""
 CALIBRATION_FILES = 1
 """`calibration.json` of the audit set."""
 SPARE_BYTES = 64 << 20

@@ -3,10 +3,11 @@
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from datagen.arguments import read_config_arguments
+from datagen.checks.on_policy import LEAST_RATE
 from datagen.driver import RunSummary, run
 from datagen.loop import REFUSED_REASONS
 from schemas.command import guarded
@@ -20,7 +21,9 @@ def command(arguments: Sequence[str]) -> int:
     """Make hidden states: run the target over the prompts, and commit a dataset."""
     given = read_config_arguments(PROG, command.__doc__ or "", arguments)
     summary = run(given.config)
-    problems = problems_of(summary, given.config.output.max_quarantined_share)
+    generate = given.config.generate
+    greedy = generate is not None and generate.temperature == 0
+    problems = problems_of(summary, given.config.output.max_quarantined_share, greedy=greedy)
     if given.as_json:
         told = [problem.model_dump(mode="json") for problem in problems]
         print(json.dumps({**asdict(summary), "problems": told}))  # noqa: T201
@@ -29,8 +32,11 @@ def command(arguments: Sequence[str]) -> int:
     return int(bool(problems))
 
 
-def problems_of(summary: RunSummary, allowed: float) -> list[Problem]:
-    """Return why the run ends with exit code 1; `allowed` is the share that may be quarantined."""
+def problems_of(summary: RunSummary, allowed: float, *, greedy: bool = False) -> list[Problem]:
+    """Return why the run ends with exit code 1; `allowed` is the share that may be quarantined.
+
+    `greedy` says that the target answered at temperature 0: then its argmax must say the same again.
+    """
     problems = []
     if summary.outcome != "complete":
         message = f"expected every prompt to be made, got {summary.outcome} before that"
@@ -38,6 +44,13 @@ def problems_of(summary: RunSummary, allowed: float) -> list[Problem]:
     for reason in sorted(REFUSED_REASONS & set(summary.quarantined)):
         message = f"expected content as asked for, got {summary.quarantined[reason]:,} samples refused"
         problems.append(Problem(where=reason, kind="refused", message=message))
+    if greedy and summary.on_policy is not None and summary.on_policy < LEAST_RATE:
+        message = (
+            f"expected its argmax to be what the target answered at temperature 0 on at least "
+            f"{LEAST_RATE:.0%} of the positions without a tie, got {summary.on_policy:.1%} of "
+            f"{summary.on_policy_positions:,}"
+        )
+        problems.append(Problem(where="final", kind="on_policy", message=message))
     # An answer that was given before is no loss; and a prompt may be asked for several.
     lost = summary.n_quarantined - summary.quarantined.get("duplicate_answer", 0)
     share = lost / max(1, summary.prompts_read, summary.n_samples + summary.n_quarantined)
@@ -72,10 +85,20 @@ def in_words(summary: RunSummary, problems: Sequence[Problem], arguments: Sequen
     if summary.quarantined:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(summary.quarantined.items()))
         lines.append(f"  quarantined   {summary.n_quarantined:,} ({reasons})")
+    if summary.n_samples:
+        lines += _checked(summary)
     lines += [f"  problem       {problem}" for problem in problems if problem.kind != "interrupted"]
     if summary.outcome == "interrupted":
         lines.append(f"  to go on      {PROG} {shlex.join(arguments)}")
     return "\n".join(lines)
+
+
+def _checked(summary: RunSummary) -> Iterator[str]:
+    looked_at = summary.bound + summary.unbound
+    yield f"  bound         {summary.bound:,} of {looked_at:,} samples to their token ids, {summary.binding}"
+    if summary.on_policy is not None:
+        where = f"{summary.on_policy_positions:,} positions of its own answers"
+        yield f"  on-policy     {summary.on_policy:.1%} of {where} ({summary.on_policy_tied:,} ties left out)"
 
 
 if __name__ == "__main__":

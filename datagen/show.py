@@ -18,6 +18,7 @@ from datagen.store.errors import NotFoundError
 from schemas.calibration import CalibrationRecord
 from schemas.problem import Problem
 from schemas.records import RunEnd, RunStart, VersionRecord
+from schemas.run_checks import RunChecks
 from schemas.schema import TensorSpec
 
 MAX_SAMPLES = 1000
@@ -55,6 +56,8 @@ class DatasetView:
     audit: AuditReading | None
     calibrations: tuple[CalibrationRecord, ...]
     """What the audit set was held against when it was made, oldest first."""
+    checks: tuple[RunChecks, ...]
+    """What the content checks of each run came to, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def view_dataset(door: Door, name: str, version: int | str | None) -> DatasetVie
         n_measured=len(measured),
         audit=_audit(door, name),
         calibrations=_calibrations(door, name),
+        checks=tuple(dataset.run_checks()),
     )
 
 

@@ -72,7 +72,7 @@ class Worker:
         self._stop = threading.Event()
         self._progress = UnitProgress()
         self._calibration = Calibration()
-        self._binding = unbound("made without an audit set")
+        self._binding = unbound("by nothing (there is no audit set)")
 
     @cached_property
     def _engine(self) -> Engine:
@@ -126,12 +126,12 @@ class Worker:
 
     def _bound(self, calibration: Calibration) -> Binding:
         if not calibration.audited:
-            return unbound("made without an audit set")
+            return unbound("by nothing (there is no audit set)")
         try:
             ends = ends_of(self._engine, self._order.engine)
         except OpeningError as error:
             told = [str(problem) for problem in error.problems]
-            return unbound("; ".join([error.headline, *told]))
+            return unbound(f"by nothing ({'; '.join([error.headline, *told])})")
         return calibrated(ends, self._order.schema, calibration.audited)
 
     def make(self, unit: Unit) -> UnitResult:
@@ -152,7 +152,7 @@ class Worker:
             engine=engine,
             dataset=dataset,
             calibration=Calibration(),
-            binding=unbound("an audit set is held against more"),
+            binding=unbound("by nothing (an audit set is held against more)"),
             answered="no",
             recapture=False,
             with_argmax=True,

@@ -137,7 +137,7 @@ def calibrated(ends: Ends, schema: Schema, audited: Sequence[Audited]) -> Bindin
     told = []
     typical = 0.0
     if states is None:
-        told.append("no states to bind by: neither final nor final_normed is captured")
+        told.append("by no last states (neither final nor final_normed is captured)")
     else:
         typical, said = _typical(ends, states, audited)
         states = states if typical else None
@@ -216,11 +216,11 @@ def _typical(ends: Ends, name: str, audited: Sequence[Audited]) -> tuple[float, 
             rows = normed_rows(ends, name, other.tensors[name][at[within]])
             others.append(standing_out(rows, heads[within]))
     if len(own) < 2 or not others:
-        return 0.0, f"not bound by {name}: too few audit samples of {LEAST_ROWS} different tokens, {len(own)}"
+        return 0.0, f"not by {name} (too few audit samples have {LEAST_ROWS} different tokens: {len(own)})"
     typical, most = median(own), max(others)
     clear = typical >= LEAST_TYPICAL and most < SHARE * typical
     how = f"own next tokens stand out by {typical:.1f} deviations on the audit set, others' by {most:.1f}"
-    return (typical, f"bound by {name}: {how}") if clear else (0.0, f"not bound by {name}: {how}")
+    return (typical, f"by {name} ({how})") if clear else (0.0, f"not by {name} ({how})")
 
 
 def _alike(ids: NDArray[np.int32], others: NDArray[np.int32]) -> int:
@@ -232,12 +232,12 @@ def _alike(ids: NDArray[np.int32], others: NDArray[np.int32]) -> int:
 
 def _table_holds(ends: Ends, schema: Schema, audited: Sequence[Audited]) -> tuple[bool, str]:
     if not audited:
-        return False, "not bound by embed: no audit set"
+        return False, "not by embed (no audit set)"
     errors = np.concatenate(
         [token_errors(sample.tensors[EMBED], ends.embed(sample.token_ids)) for sample in audited]
     )
     wrong = int((~(errors <= embed_tolerance(schema))).sum())
     if wrong:
         share = f"{wrong} of {errors.size} rows of the audit set"
-        return False, f"not bound by embed: {share} are not the embedding table's"
-    return True, "bound by embed: rows of the embedding table"
+        return False, f"not by embed ({share} are not the embedding table's)"
+    return True, "by embed (rows of the embedding table)"

@@ -30,6 +30,11 @@ class OnPolicyCounts:
     tied: int = 0
     agreeing: int = 0
 
+    def __add__(self, other: "OnPolicyCounts") -> "OnPolicyCounts":
+        return OnPolicyCounts(
+            self.positions + other.positions, self.tied + other.tied, self.agreeing + other.agreeing
+        )
+
     @property
     def rate(self) -> float | None:
         """The share of agreeing positions, ties left out; `None` where there are none."""

@@ -35,6 +35,9 @@ class BindingCounts:
     again: int = 0
     unbound: int = 0
 
+    def __add__(self, other: "BindingCounts") -> "BindingCounts":
+        return BindingCounts(self.bound + other.bound, self.again + other.again, self.unbound + other.unbound)
+
 
 @dataclass
 class PartBinding:

@@ -17,6 +17,7 @@ from schemas.figures import human_bytes, human_seconds
 from schemas.final_norm import derivable
 from schemas.records import RunEnd, RunStart, VersionRecord
 from schemas.reference import parse_reference
+from schemas.run_checks import RunChecks
 
 PROG = "strata show"
 TEXT_SHOWN = 600
@@ -66,6 +67,7 @@ def dataset_data(view: DatasetView) -> dict[str, object]:
         "samples_measured": view.n_measured,
         "audit": None if view.audit is None else _audit_data(view.audit),
         "calibrations": [record.model_dump(mode="json") for record in view.calibrations],
+        "checks": [record.model_dump(mode="json") for record in view.checks],
     }
 
 
@@ -143,6 +145,9 @@ def _facts(view: DatasetView) -> Iterator[tuple[str, str]]:
         yield "calibrated", f"run {record.run_id}, {in_words(record)}"
         untied = record.positions - record.tied
         yield "", f"the head on `final` chose as the engine on {record.agreeing:,} of {untied:,} positions"
+    for found in view.checks:
+        if found.n_bound or found.n_again or found.n_unbound:
+            yield "bound", _bound(found)
     yield "on-policy", _on_policy(view)
 
 
@@ -156,7 +161,21 @@ def _final_norm(view: DatasetView) -> str:
     )
 
 
+def _bound(found: RunChecks) -> str:
+    bound = found.n_bound + found.n_again
+    again = f" ({found.n_again:,} by a second pass)" if found.n_again else ""
+    looked_at = bound + found.n_unbound
+    return f"{bound:,} of {looked_at:,} samples of run {found.run_id} to their ids{again}, {found.binding}"
+
+
 def _on_policy(view: DatasetView) -> str:
+    answered = sum(found.positions - found.tied for found in view.checks)
+    if answered:
+        agreeing, tied = (sum(getattr(one, name) for one in view.checks) for name in ("agreeing", "tied"))
+        return (
+            f"{agreeing / answered:.1%} of the target's own answers: its argmax is the stored token on so "
+            f"many of {answered:,} trained positions ({tied:,} ties left out)"
+        )
     audit = view.audit
     if audit is None:
         return "not known: made without an audit set"

@@ -114,11 +114,12 @@ class SyntheticEngine:
     def answer(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[int]
     ) -> Sequence[Answer]:
-        """Make answers up: hashes of the prompt and, above temperature 0, of the seed; texts end none."""
+        """Make answers up: at temperature 0 what the head chooses, else hashes of the prompt and the seed;
+        texts end none."""
         self._banks.check_open()
         checked_ids = checked_prompts(prompts, self._target.vocab_size, sampling)
         return [
-            self._answer(ids, sampling, seed if sampling.temperature > 0 else 0)
+            self._answer(ids, sampling, seed) if sampling.temperature > 0 else self._likeliest(ids, sampling)
             for ids, seed in zip(checked_ids, seeds, strict=True)
         ]
 
@@ -133,6 +134,17 @@ class SyntheticEngine:
             return Answer(tuple(ids.tolist()), "length")
         end = int(np.flatnonzero(ends)[0])
         return Answer((*ids[:end].tolist(), sampling.stop_token_ids[0]), "stop")
+
+    def _likeliest(self, prompt: NDArray[np.int32], sampling: Sampling) -> Answer:
+        final = self._banks[FINAL]
+        choices = self._banks.head(final.rows)
+        ids, last = [], int(prompt[-1])
+        for position in range(len(prompt) - 1, len(prompt) - 1 + sampling.room(len(prompt))):
+            last = int(choices[final.row_of(last, position)])
+            ids.append(last)
+            if last in sampling.stop_token_ids:
+                return Answer(tuple(ids), "stop")
+        return Answer(tuple(ids), "length")
 
     def capture(self, token_ids: NDArray[np.int32], *, with_argmax: bool = False) -> Capture:
         """Return the states of one sample: what `submit` hands out for it, in any batch."""
@@ -197,6 +209,11 @@ class _Bank:
         position = np.arange(len(token_ids), dtype=np.uint64)
         word = (position << np.uint64(32)) | token_ids.astype(np.uint64)
         return (_mixed(word ^ self._key) % np.uint64(len(self.rows))).astype(np.int64)
+
+    def row_of(self, token_id: int, position: int) -> int:
+        """Return the bank row of one token."""
+        word = np.array([position << 32 | token_id], np.uint64)
+        return int(_mixed(word ^ self._key)[0] % np.uint64(len(self.rows)))
 
     def rows_at(self, chosen: NDArray[np.int64]) -> NDArray[np.generic]:
         """Return the rows [T, H], copied as integers: numpy copies its own types faster than bfloat16."""

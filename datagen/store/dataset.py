@@ -39,6 +39,7 @@ from schemas.records import (
     VersionName,
     VersionRecord,
 )
+from schemas.run_checks import RunChecks
 from schemas.schema import Schema
 
 __all__ = ["Dataset", "Sample", "Snapshot", "dataset_names"]
@@ -175,6 +176,15 @@ class Dataset:
     def write_run_end(self, record: RunEnd) -> None:
         """Store `runs/<run>/end.json`; raises `AlreadyExistsError` when that run has another one."""
         create_record(self.door, self.layout.run_end(record.run_id), record)
+
+    def write_run_checks(self, record: RunChecks) -> None:
+        """Store `runs/<run>/checks.json`; raises `AlreadyExistsError` when that run has another one."""
+        create_record(self.door, self.layout.run_checks(record.run_id), record)
+
+    def run_checks(self) -> list[RunChecks]:
+        """Return what the content checks of every run came to, oldest first; listed like `run_starts`."""
+        found = [read_record(RunChecks, self.door, key) for key in self._run_keys("checks.json")]
+        return sorted(found, key=lambda record: (record.made_at, record.run_id))
 
     def write_calibration(self, record: CalibrationRecord) -> None:
         """Store `runs/<run>/calibration.json` of an audit set, once for a run."""

@@ -74,6 +74,10 @@ class Layout:
         """Return the key of a run's end record."""
         return f"{self.runs}/{run_id}/end.json"
 
+    def run_checks(self, run_id: str) -> str:
+        """Return the key of what a run's content checks came to."""
+        return f"{self.runs}/{run_id}/checks.json"
+
     def calibration(self, run_id: str) -> str:
         """Return the key of what an audit set was held against when a run made it."""
         return f"{self.runs}/{run_id}/calibration.json"

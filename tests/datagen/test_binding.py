@@ -77,7 +77,7 @@ def bound_by(seen: Callable[[NDArray[np.int32]], Capture] = foreseen) -> Binding
 def test_where_the_audit_set_shows_nothing_no_sample_is_looked_at_and_all_are_counted() -> None:
     binding = bound_by(lambda ids: foreseen(ids, share=0.0))
     assert binding.states is None
-    assert binding.said.startswith("not bound by final: own next tokens stand out by ")
+    assert binding.said.startswith("not by final (own next tokens stand out by ")
     some = prompts(3)
     part = PartBinding(replace(binding, by_embed=False), SCHEMA, Calibration(), some)
     another = foreseen(some[1].input_ids)
@@ -127,7 +127,7 @@ def test_short_samples_are_counted() -> None:
 def test_embed_is_held_against_its_table_row_for_row() -> None:
     some = prompts(2)
     part = PartBinding(bound_by(), SCHEMA, Calibration(), some)
-    assert "bound by embed: rows of the embedding table" in part.binding.said
+    assert "by embed (rows of the embedding table)" in part.binding.said
     right = foreseen(some[0].input_ids)
     assert part.look(some[0], right) == "passed"
     late = replace(right, tensors={**right.tensors, "embed": np.roll(right.tensors["embed"], 1, axis=0)})
@@ -139,7 +139,7 @@ def test_embed_is_held_against_its_table_row_for_row() -> None:
 
 def test_too_few_audit_samples_tell_nothing() -> None:
     one = audited(foreseen)[:1]
-    assert calibrated(ENDS, SCHEMA, one).said.startswith("not bound by final: too few audit samples")
+    assert calibrated(ENDS, SCHEMA, one).said.startswith("not by final (too few audit samples")
     alike = (one[0], replace(one[0]))
     assert calibrated(ENDS, SCHEMA, alike).states is None
 
@@ -195,7 +195,7 @@ def test_random_weights_are_bound_by_their_embedding_where_it_is_a_table(family:
     ]
     binding = calibrated(ends_of(engine, settings), schema, seen)
     assert (binding.states, binding.by_embed) == (None, FAMILIES[family])
-    assert "not bound by final: own next tokens stand out by " in binding.said
+    assert "not by final (own next tokens stand out by " in binding.said
     if not binding.by_embed:
         assert "rows of the audit set are not the embedding table's" in binding.said
 

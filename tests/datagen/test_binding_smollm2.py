@@ -119,7 +119,7 @@ def of_sample(prompt: Prompt, change: Callable[[Sequence[Capture], int], Capture
 
 
 def test_the_right_engine_is_bound_by_its_final_alone(bench: Bench, tmp_path: Path) -> None:
-    assert bench.binding.said.startswith("bound by final: own next tokens stand out by ")
+    assert bench.binding.said.startswith("by final (own next tokens stand out by ")
     assert bench.binding.typical > 2
     result = bench.made(tmp_path, lambda captures: captures)
     assert (result.quarantined, result.wrong) == ((), ())

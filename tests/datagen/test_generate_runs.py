@@ -1,12 +1,14 @@
 """Whole runs in generate mode, with real Ray actors, the synthetic engine and a folder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from datagen.commands.show import command as show
 from datagen.config import RunConfig
 from datagen.driver import run
 from datagen.engines.opening import open_engine
@@ -64,6 +66,28 @@ def runs_of(mask: np.ndarray[Any, Any]) -> list[int]:
     """Return the lengths of the stretches of trained tokens."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask, [0]])))
     return [int(length) for length in np.diff(edges.reshape(-1, 2), axis=1)[:, 0]]
+
+
+def test_at_temperature_0_all_answers_are_what_the_head_on_final_chooses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_asks(tmp_path / "prompts.jsonl", LENGTHS)
+    summary = run(generating(tmp_path, generate__temperature=0.0))
+    assert (summary.n_samples, summary.on_policy) == (len(LENGTHS), 1.0)
+    assert summary.on_policy_positions > 64
+    (found,) = Dataset.open(LocalDoor(tmp_path / "data"), "small").run_checks()
+    assert (found.on_policy, found.n_unbound) == (1.0, len(LENGTHS))
+    assert found.binding == "by nothing (the engine synthetic has no model whose head could be asked)"
+    assert problems_of(summary, 1.0, greedy=True) == []
+    (problem,) = problems_of(replace(summary, on_policy=0.9), 1.0, greedy=True)
+    assert (problem.where, problem.kind) == ("final", "on_policy")
+    capsys.readouterr()
+    assert show([f"{tmp_path / 'data'}/small"]) == 0
+    told = capsys.readouterr().out
+    assert "on-policy    100.0% of the target's own answers: " in told
+    assert (
+        f"bound        0 of {len(LENGTHS)} samples of run {summary.run_id} to their ids, by nothing" in told
+    )
 
 
 def test_every_prompt_is_answered_and_what_is_captured_is_a_fresh_prefill(tmp_path: Path) -> None:

@@ -186,3 +186,16 @@ def test_swapped_tensors_are_told_by_the_calibration(tmp_path: Path) -> None:
     assert [problem.where for problem in result.wrong] == ["embed", "final"]
     assert result.part is None
     assert [row.reason for row in result.quarantined] == ["wrong_content"] * 5
+
+
+def test_answers_at_temperature_0_that_the_head_would_not_give_refuse_the_part(tmp_path: Path) -> None:
+    unit = Unit("0", tuple(random_prompts(LENGTHS)))
+    engine = open_engine(SETTINGS, SCHEMA)
+    result = maker(tmp_path, engine, answered="greedily").make(unit)
+    assert result.part is None
+    assert [(problem.where, problem.kind) for problem in result.wrong] == [("final", "on_policy")]
+    assert len(result.quarantined) == len(LENGTHS)
+    sampled = maker(tmp_path, engine, answered="sampled").make(unit)
+    assert sampled.part is not None
+    assert sampled.on_policy.positions == result.on_policy.positions > 100
+    assert maker(tmp_path, engine).make(unit).on_policy.positions == 0

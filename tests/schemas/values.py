@@ -22,6 +22,7 @@ from schemas.records import (
     VersionName,
     VersionRecord,
 )
+from schemas.run_checks import RunChecks
 from schemas.schema import DTYPES, INPUT_IDS, LOSS_MASK, TARGET_ARGMAX, Schema
 from schemas.target import Target, WeightsDigest
 
@@ -112,6 +113,17 @@ RUN_END = RunEnd(
     last_version=2,
     seconds=12.5,
 )
+RUN_CHECKS = RunChecks(
+    run_id="run-1",
+    made_at=MADE_AT,
+    binding="by final (own next tokens stand out by 3.5 deviations on the audit set, others' by 0.5)",
+    n_bound=5,
+    n_again=1,
+    n_unbound=2,
+    positions=40,
+    tied=3,
+    agreeing=36,
+)
 QUARANTINED = QuarantinedSample(
     source="prompts.jsonl:17",
     reason="too_long",
@@ -129,6 +141,7 @@ RECORDS: dict[str, Record] = {
     "version_name": VERSION_NAME,
     "run_start": RUN_START,
     "run_end": RUN_END,
+    "run_checks": RUN_CHECKS,
     "quarantined_sample": QUARANTINED,
 }
 

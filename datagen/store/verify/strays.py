@@ -19,6 +19,7 @@ from datagen.store.verify.values import problems_of
 from schemas.calibration import CalibrationRecord
 from schemas.problem import Problem
 from schemas.records import RunEnd, RunStart, VersionRecord
+from schemas.run_checks import RunChecks
 
 
 def stray_problems(
@@ -73,8 +74,11 @@ def _record_problems(dataset: Dataset, key: str, pieces: list[str]) -> Iterator[
             read_record(RunEnd, dataset.door, key)
         elif pieces[-1] == "calibration.json":
             read_record(CalibrationRecord, dataset.door, key)
+        elif pieces[-1] == "checks.json":
+            read_record(RunChecks, dataset.door, key)
         else:
-            yield damage(key, "stranger", "expected start.json, end.json or calibration.json", None)
+            expected = "expected start.json, end.json, checks.json or calibration.json"
+            yield damage(key, "stranger", expected, None)
     except StoreError as error:
         yield from problems_of(error, key)
 
