@@ -7,9 +7,9 @@ from pathlib import Path
 from datagen.cards import read_card
 from datagen.draft_files import read_safetensors_names
 from datagen.errors import ConfigError
-from datagen.wiring_inputs import read_dataset, read_json, read_text, shape_of
+from datagen.wiring_inputs import read_dataset, read_json, read_wiring, shape_of
 from schemas.card import Card
-from schemas.judging import Report, Sides, WiringFile, judge, side_problems
+from schemas.judging import Report, Sides, judge, side_problems
 from schemas.problem import Problem
 from schemas.trainer_wiring import trained_card
 
@@ -32,6 +32,7 @@ class Asked:
     trainer_wiring: Path | None = None
     card: Path | None = None
     server: str | None = None
+    server_wiring: Path | None = None
     draft_config: Path | None = None
     target_config: Path | None = None
     server_args: str | None = None
@@ -55,18 +56,15 @@ def check(asked: Asked) -> Report:
     unread: Sequence[Problem] = ()
     if asked.draft_config is not None and asked.draft_config.is_dir():
         tensors, unread = read_safetensors_names(asked.draft_config)
-    wiring = None
-    if asked.trainer_wiring is not None:
-        text = read_text(asked.trainer_wiring, "a wiring file")
-        wiring = WiringFile(text, asked.trainer_wiring.name)
     sides = Sides(
         dataset=dataset,
         trainer=asked.trainer,
         trainer_ids=asked.trainer_ids,
         trainer_engine=asked.trainer_engine,
-        trainer_wiring=wiring,
+        trainer_wiring=read_wiring(asked.trainer_wiring),
         card=card,
         server=asked.server,
+        server_wiring=read_wiring(asked.server_wiring),
         draft_config=draft,
         draft_tensors=tensors,
         unread=unread,

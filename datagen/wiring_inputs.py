@@ -12,7 +12,7 @@ from datagen.store.errors import NotFoundError
 from datagen.store.opening import open_door
 from schemas.card import Card
 from schemas.consumers.resolution import Shape, short
-from schemas.judging import DatasetFacts
+from schemas.judging import DatasetFacts, WiringFile
 from schemas.problem import Problem
 from schemas.reference import parse_reference
 from schemas.target import Target
@@ -75,6 +75,11 @@ def read_text(file: Path, what: str) -> str:
         raise ConfigError(f"{file}: expected {what}, got no such file") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: expected {what}, got: {error}") from error
+
+
+def read_wiring(file: Path | None) -> WiringFile | None:
+    """Read a wiring of one's own, where one is named; raises `ConfigError` as `read_text` does."""
+    return None if file is None else WiringFile(read_text(file, "a wiring file"), file.name)
 
 
 def shape_of(

@@ -31,7 +31,7 @@ from schemas.contract import DraftContract, contract_problems, differences, read
 from schemas.dataset_facts import DatasetFacts as DatasetFacts
 from schemas.problem import Problem
 from schemas.target import Target
-from schemas.wiring import Wiring
+from schemas.wiring import ConsumerKind, Wiring
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class Sides:
     card: Card | None = None
     server: str | None = None
     """`NAME[==VERSION]`."""
+    server_wiring: WiringFile | None = None
+    """A server of one's own, in place of `server`."""
     draft_config: Mapping[str, Any] | None = None
     """The draft's `config.json`."""
     draft_tensors: Mapping[str, tuple[int, ...]] | None = None
@@ -120,6 +122,10 @@ def judge(sides: Sides, shape: Shape) -> Report:
         if sides.server_args is not None:
             release = version or _newest(name)
             report.flags = effective_flags(name, release, sides.server_args, model_type=shape.model_type)
+    elif sides.server_wiring is not None:
+        report.served = _of_kind(
+            "server", read_user_wiring(sides.server_wiring.text, shape, sides.server_wiring.name)
+        )
     report.problems = [
         *_of_resolutions(sides, report),
         *_targets(report, sides.target),
@@ -174,6 +180,10 @@ def side_problems(given: Collection[str], word: Callable[[str], str]) -> list[Pr
     if {"trainer", "trainer_wiring"} <= set(given):
         message = f"expected one of {word('trainer')} and {word('trainer_wiring')}, got both"
         problems.append(_usage("trainer", message, "drop the one that does not run"))
+    has_server = bool({"server", "server_wiring"} & set(given))
+    if {"server", "server_wiring"} <= set(given):
+        message = f"expected one of {word('server')} and {word('server_wiring')}, got both"
+        problems.append(_usage("server", message, "drop the one that does not serve"))
     for name in ("trainer_ids", "trainer_engine"):
         if name in given and "trainer" not in given:
             message = f"expected {word('trainer')} with it, got none"
@@ -181,7 +191,7 @@ def side_problems(given: Collection[str], word: Callable[[str], str]) -> list[Pr
     if "raw" in given and not ("dataset" in given and has_trainer):
         message = f"expected {word('dataset')} and a trainer with it, got one or none"
         problems.append(_usage(word("raw"), message, "add them: it says how the trainer reads the dataset"))
-    sides = len({"dataset", "card", "server"} & set(given)) + has_trainer
+    sides = len({"dataset", "card"} & set(given)) + has_trainer + has_server
     if sides < 2:
         message = (
             f"expected two of {word('dataset')}, a trainer, {word('card')} and {word('server')}, got {sides}"
@@ -208,14 +218,15 @@ def _trained(sides: Sides, report: Report, shape: Shape, draft: Mapping[str, Any
             steps=(f"the card says {', '.join(wiring.fc)}",),
         )
     if isinstance(sides.trainer_wiring, WiringFile):
-        return _a_trainers(read_user_wiring(sides.trainer_wiring.text, shape, sides.trainer_wiring.name))
+        own = read_user_wiring(sides.trainer_wiring.text, shape, sides.trainer_wiring.name)
+        return _of_kind("trainer", own)
     if sides.trainer_wiring is not None:
         wiring = sides.trainer_wiring
         said = f"the wiring says {', '.join(wiring.fc)}"
         resolution = Resolution(
             consumer=wiring.consumer, version=wiring.version, wiring=wiring, steps=(said,)
         )
-        return _a_trainers(resolution)
+        return _of_kind("trainer", resolution)
     if sides.trainer is None:
         return None
     name, version = named(sides.trainer)
@@ -231,16 +242,17 @@ def _trained(sides: Sides, report: Report, shape: Shape, draft: Mapping[str, Any
     )
 
 
-def _a_trainers(resolution: Resolution) -> Resolution:
-    """Refuse the wiring of a server where a trainer's is asked for: it has no target to be judged by."""
+def _of_kind(wanted: ConsumerKind, resolution: Resolution) -> Resolution:
+    """Refuse the wiring of a server where a trainer's is asked for, which has a target, and the reverse."""
     wiring = resolution.wiring
-    if wiring is None or wiring.kind == "trainer":
+    if wiring is None or wiring.kind == wanted:
         return resolution
+    target = " and the target that it trains on" if wanted == "trainer" else ", without a target,"
     problem = Problem(
         where="kind",
         kind="consumer",
-        message=f"expected a trainer, got {wiring.title}, a {wiring.kind}",
-        repair='write kind = "trainer" and the target that it trains on in the wiring file',
+        message=f"expected a {wanted}, got {wiring.title}, a {wiring.kind}",
+        repair=f'write kind = "{wanted}"{target} in the wiring file',
     )
     return resolution.model_copy(update={"wiring": None, "problems": (*resolution.problems, problem)})
 
@@ -334,6 +346,8 @@ def _hinted(problem: Problem, sides: Sides, report: Report) -> Problem:
 
 def _how_to_serve(sides: Sides, trained: Wiring, shape: Shape) -> str | None:
     """Return what to write so that the server feeds what was trained on, or why it cannot."""
+    if sides.server_wiring is not None:
+        return f"have the server of {sides.server_wiring.name} feed {', '.join(trained.fc)}, in this order"
     if sides.server is None or FINAL_NORMED in trained.fc or trained.n_layers != shape.n_layers:
         return None
     written = what_to_write(*named(sides.server), shape, trained.boundaries)
@@ -352,7 +366,7 @@ def _intention(sides: Sides, report: Report, shape: Shape, has_draft: bool) -> I
     """
     if report.card is not None:
         return None
-    served = report.served
+    served = report.served if sides.server is not None else None
     if has_draft and served is not None and served.wiring is not None and not served.by_default:
         by = f"the draft's config, as {served.wiring.title} reads it"
         return Intention(fc=served.wiring.fc, by=by)

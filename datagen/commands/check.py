@@ -40,6 +40,7 @@ def command(arguments: Sequence[str]) -> int:
         trainer_wiring=given.trainer_wiring,
         card=given.card,
         server=given.server,
+        server_wiring=given.server_wiring,
         draft_config=given.draft_config,
         target_config=given.target_config,
         server_args=given.server_args,
@@ -102,6 +103,12 @@ def _parser() -> Parser:
         "--server",
         metavar="NAME[==VERSION]",
         help=f"as sglang==0.5.23; one of {', '.join(names('server'))}",
+    )
+    parser.add_argument(
+        "--server-wiring",
+        type=Path,
+        metavar="FILE",
+        help="a server of your own, in TOML: [wiring] with name, kind and fc, or [[consumer]]",
     )
     parser.add_argument(
         "--draft-config",

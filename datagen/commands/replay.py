@@ -34,7 +34,9 @@ Exit codes: 0 what is declared may be right, 1 the weights were trained with ano
 def command(arguments: Sequence[str]) -> int:
     """Say which wiring a draft was trained with, by its accuracy on stored states under each."""
     given = _parser().parse_args(list(arguments))
-    said = Said(given.trainer, given.trainer_ids, given.trainer_wiring, given.card, given.server)
+    said = Said(
+        given.trainer, given.trainer_ids, given.trainer_wiring, given.card, given.server, given.server_wiring
+    )
     asked = Replay(
         dataset=given.dataset,
         draft=given.draft,
@@ -110,6 +112,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--server", metavar="NAME[==VERSION]", help=f"what will serve it; one of {', '.join(names('server'))}"
     )
+    parser.add_argument("--server-wiring", type=Path, metavar="FILE", help="a server of your own, in TOML")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw accuracy by wiring")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -11,13 +11,13 @@ from typing import get_args
 from datagen.cards import read_card
 from datagen.replay.candidates import TRUE_TARGET, Candidate, Change, Inputs
 from datagen.replay.checkpoint import DraftCheckpoint
-from datagen.wiring_inputs import read_text
+from datagen.wiring_inputs import read_wiring
 from schemas.card import CARD_FILE
 from schemas.consumers.resolution import Resolution, Shape
 from schemas.consumers.resolve import resolve_server
 from schemas.contract.draft import FlagName
 from schemas.contract.servers import reading_of
-from schemas.judging import DatasetFacts, Report, Sides, WiringFile, judge, named
+from schemas.judging import DatasetFacts, Report, Sides, judge, named
 from schemas.problem import Problem
 
 NORMS: tuple[FlagName, ...] = get_args(FlagName)
@@ -32,6 +32,7 @@ class Said:
     trainer_wiring: Path | None = None
     card: Path | None = None
     server: str | None = None
+    server_wiring: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def declare(said: Said, dataset: DatasetFacts, folder: Path, checkpoint: DraftCh
     trained, trained_by, notes = _trained(report, said, checkpoint, shape)
     served, served_by = None, ""
     if report.served is not None and report.served.wiring is not None:
-        lost, assumed = _lost(said.server or "", checkpoint)
+        # Of a server of one's own only its tensors are known: it is taken to run the draft as configured.
+        lost, assumed = _lost(said.server, checkpoint) if said.server else ((), [])
         served = Inputs(report.served.wiring.fc, changes=lost)
         served_by = report.served.wiring.title
         notes += assumed
@@ -81,16 +83,14 @@ def _report(
     card = said.card
     if card is None and not (said.trainer or said.trainer_wiring) and (folder / CARD_FILE).is_file():
         card = folder / CARD_FILE
-    wiring = None
-    if said.trainer_wiring is not None:
-        wiring = WiringFile(read_text(said.trainer_wiring, "a wiring file"), said.trainer_wiring.name)
     sides = Sides(
         dataset=dataset,
         trainer=said.trainer,
         trainer_ids=said.trainer_ids,
-        trainer_wiring=wiring,
+        trainer_wiring=read_wiring(said.trainer_wiring),
         card=read_card(card) if card is not None else None,
         server=said.server,
+        server_wiring=read_wiring(said.server_wiring),
         draft_config=checkpoint.config,
     )
     return judge(sides, shape)

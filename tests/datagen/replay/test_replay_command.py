@@ -118,3 +118,21 @@ def test_only_the_samples_of_a_split_are_replayed(
     assert any("samples of every split (train, held-out) are replayed" in note for note in data["notes"])
     with pytest.raises(NotFoundError, match="expected a split of this version, got 'later'"):
         command([*words, "--split", "later"])
+
+
+def test_a_server_of_ones_own_feeds_what_its_file_says(
+    planted: Planted, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    wiring = tmp_path / "server.toml"
+    wiring.write_text('[wiring]\nname = "ours"\nkind = "server"\nfc = ["layer5", "layer2", "layer3"]\n')
+    trainer = tmp_path / "trainer.toml"
+    trainer.write_text(
+        '[wiring]\nname = "mine"\nkind = "trainer"\nfc = ["embed", "layer2", "layer3"]\n'
+        '[wiring.target]\ntensor = "final"\napplies_norm = true\n'
+    )
+    words = ["--trainer-wiring", str(trainer), "--server-wiring", str(wiring), "--json"]
+    code = command(asked(planted, "--wirings", "declared", *words))
+    data = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert any(row["fc"] == ["layer5", "layer2", "layer3"] for row in data["stored"]["rows"])
+    assert any(line.startswith("the server declared, ours, would feed layer5") for line in data["verdict"])
