@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from datagen.adapters.errors import ForeignFileError
@@ -38,7 +37,7 @@ class PreparedRows:
         self.folder = folder
         try:
             loaded = datasets.load_from_disk(str(folder))
-        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+        except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:
             message = f"expected a dataset of save_to_disk, got: {str(error)[:200]}"
             raise refused(folder, "prepared", message) from error
         there = list(getattr(loaded, "column_names", ()))
@@ -57,7 +56,7 @@ class PreparedRows:
         try:
             read = self._rows[number]
             ids, mask = (_values(read.column(name)) for name in COLUMNS)
-        except (pa.ArrowException, OSError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
             message = f"expected lists of integers, got: {str(error)[:200] or type(error).__name__}"
             raise refused(self.folder, "prepared", f"row {number}: {message}") from error
         return PreparedRow(ids.astype(np.int64, copy=False), mask)
@@ -65,7 +64,7 @@ class PreparedRows:
 
 def _values(column: Any) -> NDArray[np.generic]:
     values = column[0].values
-    if not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)) or values.null_count:
-        raise TypeError(f"a list of {values.type} with {values.null_count} nulls")
     found: NDArray[np.generic] = values.to_numpy(zero_copy_only=False)
+    if found.dtype.kind not in "iub" or values.null_count:
+        raise TypeError(f"a list of {values.type} with {values.null_count} nulls")
     return found
