@@ -4,6 +4,7 @@ It is the oracle's, in which the datagen room and pytest are installed too, so t
 beside transformers in one process.
 """
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -32,14 +33,16 @@ def variables() -> dict[str, str]:
 
 
 def main() -> None:
-    """Make the environment where it is missing."""
+    """Make the environment where it is missing, and bring it up to what the project says of itself now."""
     vllm_cpu.main()
-    if not READY.is_file():
+    # Its commands and its requirements: the modules themselves are those of the folder, as they are.
+    said = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    if not READY.is_file() or READY.read_text(encoding="ascii") != said:
         sys.stderr.write("installing strata beside vllm-cpu (about a minute)\n")
         settings = ("--quiet", "--quiet", "--no-input", "--disable-pip-version-check", "--no-compile")
         command = [str(vllm_cpu.PYTHON), "-m", "pip", "install", *settings, *INSTALLED]
         subprocess.run(command, check=True)
-        READY.touch()
+        READY.write_text(said, encoding="ascii")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from transformers import AutoTokenizer
 
 from datagen.checks.witness import MAX_OUTLIERS
 from datagen.engines.base import Capture
+from datagen.engines.layers import find_decoder
 from datagen.engines.opening import boundary_problems
 from deploy.demo.model import MODEL
 from schemas.boundary import all_names
@@ -33,8 +35,16 @@ TEXTS = (
 )
 FLOAT32 = 1e-4
 OUTLIER = 0.02
+ELSEWHERE = 0.1
+"""A row of a token that went to another expert itself; those that only follow one are off by less."""
 FAR = 0.15
 """The nearest wrong boundary of SmolLM2 is 19% away, of the others 30% and more."""
+WITHIN = {"smollm2": ("embed", "layer1")}
+"""Where the two are within 0.5% by the median and 2% by the 99th percentile in bfloat16; else `embed`."""
+APART = 2**0.5
+"""Two roundings that have nothing to do with each other are this many times as far apart as each is off."""
+P99 = 0.06
+"""Of dense models, or half as much again as transformers': a few tokens are far off in both, up to 9%."""
 ROUTED = ("qwen3_moe", "deepseek_v3")
 """A token whose router is undecided goes to other experts for a rounding: such rows are counted."""
 
@@ -125,49 +135,81 @@ def test_every_boundary_is_transformers_own_in_float32(
 def test_in_bfloat16_it_rounds_as_far_as_transformers_does(
     model: str, tmp_path: Path, figures: list[str]
 ) -> None:
-    """Both against float32 with the same weights: two right ways to round differ by as much again.
+    """Both against float32 with the same weights, by every boundary.
 
-    Between transformers' own attentions, eager and sdpa, `final` of SmolLM2 is 1.5% apart by the median.
+    Two right ways to round are as far from each other as each is from float32, or farther: they part at the
+    first sum that came out in another order, and a rounding is not undone. At SmolLM2's `final` (median by
+    token) each layer's output kept in bfloat16, all else in float32, is 0.7% from float32 by itself; each of
+    the two is 1.3% from it, and 1.6% from the other. So are transformers' two attentions, and 1.5% it was
+    where transformers' own arithmetic, rounded at the very same places, was summed in another order.
     """
     folder, batch = folder_of(model, tmp_path), batch_of(model)
     lengths = [len(ids) for ids in batch]
     captures, chosen = captured(folder, "bfloat16", batch)
-    rounded = oracle(loaded(folder, "bfloat16"), batch, masked=False)
-    exact = oracle(loaded(folder, "bfloat16").float(), batch, masked=False)
+    loaded_model = loaded(folder, "bfloat16")
+    rounded = oracle(loaded_model, batch, masked=False)
+    floor, exact = kept_in_bfloat16(loaded_model.float(), batch), oracle(loaded_model, batch, masked=False)
     ours = compared(captures, exact, lengths)
     apart = compared(captures, rounded, lengths)
     for one, other in zip(ours, apart, strict=True):
-        theirs = np.concatenate(
-            [
-                token_errors(
-                    rows_of(rounded[one.name], index, length), rows_of(exact[one.name], index, length)
-                )
-                for index, length in enumerate(lengths)
-            ]
-        )
-        if one.name in ("embed", "layer1", "layer15", "final"):
-            figures.append(f"{model} bfloat16 {one.name}: {_shown(one.errors, theirs, other.errors)}")
+        theirs = errors_between(rounded[one.name], exact[one.name], lengths)
+        kept = errors_between(floor[one.name], exact[one.name], lengths)
+        figures.append(f"{model} bfloat16 {one.name}: {_shown(one.errors, theirs, other.errors, kept)}")
         assert np.median(one.errors) <= 1.2 * np.median(theirs) + 1e-6, one.name
-        # A token that rounding sends to another expert is another token from there on: counted and shown.
+        assert np.median(other.errors) <= APART * np.median(theirs) + 1e-6, one.name
+        # A token that rounding sends to another expert is another token from there on, and those behind it in
+        # its sample see it: counted and shown.
         few = 0.01 if model not in ROUTED else MAX_OUTLIERS
-        beyond = (one.errors > OUTLIER).mean()
-        if model in ROUTED:
-            figures.append(f"{model} bfloat16 {one.name}: {beyond:.1%} of the rows beyond {OUTLIER:.0%}")
-        assert beyond <= 1.5 * (theirs > OUTLIER).mean() + few, one.name
+        assert (one.errors > OUTLIER).mean() <= 1.5 * (theirs > OUTLIER).mean() + few, one.name
+        if model not in ROUTED:
+            most = max(P99, 1.5 * np.quantile(theirs, 0.99))
+            assert np.quantile(one.errors, 0.99) <= most, one.name
+        if one.name in WITHIN.get(model, ("embed",)):
+            assert np.median(other.errors) <= 0.005, one.name
+            assert np.quantile(other.errors, 0.99) <= 0.02, one.name
         assert one.rival_median >= FAR, one.name
         assert one.rival_median >= 8 * np.median(one.errors), one.name
     own = np.concatenate([capture.argmax for capture in captures if capture.argmax is not None])
     assert (np.concatenate(chosen) == own).mean() >= 0.98
 
 
-def _shown(ours: NDArray[np.float32], theirs: NDArray[np.float32], apart: NDArray[np.float32]) -> str:
+def kept_in_bfloat16(model: Any, batch: list[list[int]]) -> dict[str, torch.Tensor]:
+    """Return what transformers says in float32 where each layer's output alone is kept in bfloat16."""
+
+    def keep(_module: Any, _args: Any, output: Any) -> Any:
+        state = output[0] if isinstance(output, tuple) else output
+        state = state.bfloat16().float()
+        return (state, *output[1:]) if isinstance(output, tuple) else state
+
+    handles = [layer.register_forward_hook(keep) for layer in find_decoder(model).layers]
+    said = oracle(model, batch, masked=False)
+    for handle in handles:
+        handle.remove()
+    return {name: tensor.bfloat16().float() for name, tensor in said.items()}
+
+
+def errors_between(left: torch.Tensor, right: torch.Tensor, lengths: Sequence[int]) -> NDArray[np.float32]:
+    pairs = [
+        token_errors(rows_of(left, index, length), rows_of(right, index, length))
+        for index, length in enumerate(lengths)
+    ]
+    return np.concatenate(pairs)
+
+
+def _shown(
+    ours: NDArray[np.float32],
+    theirs: NDArray[np.float32],
+    apart: NDArray[np.float32],
+    kept: NDArray[np.float32],
+) -> str:
     def one(errors: NDArray[np.float32]) -> str:
-        rows = int((errors > OUTLIER).sum())
+        rows = f"{int((errors > OUTLIER).sum())} and {int((errors > ELSEWHERE).sum())}"
         return f"{np.median(errors):.2%} / {np.quantile(errors, 0.99):.2%} / {rows}"
 
     return (
-        f"median / p99 / rows above {OUTLIER:.0%} of {len(ours)}: from float32 vLLM {one(ours)}, "
-        f"transformers {one(theirs)}; from each other {one(apart)}"
+        f"median / p99 / rows above {OUTLIER:.0%} and {ELSEWHERE:.0%} of {len(ours)}: from float32 vLLM "
+        f"{one(ours)}, transformers {one(theirs)}, layers kept in bfloat16 alone {one(kept)}; from each other "
+        f"{one(apart)}"
     )
 
 

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from deploy.demo.model import MODEL
+from schemas.boundary import all_names
+from schemas.calibration import CalibrationRecord
 from tests.datagen.engines.tiny_models import VOCAB
 from tests.datagen.prompts.written import jsonl, talk
 from tests.datagen.run_builders import flags
 from tests.with_vllm import small_models
+from tests.with_vllm.pipeline import conversations
 
 STRATA = Path(sys.executable).with_name("strata")
 SECONDS = 400
@@ -62,6 +65,38 @@ def test_a_run_captures_through_vllm_and_verifies(tmp_path: Path) -> None:
     assert "vllm" in strata("show", str(tmp_path / "data" / "small"))
     strata("verify", str(tmp_path / "data" / "small"))
     strata("verify", str(tmp_path / "data" / "small.audit"))
+
+
+def test_a_run_of_a_real_model_in_bfloat16_is_held_against_transformers(
+    tmp_path: Path, figures: list[str]
+) -> None:
+    """Real conversations, every setting of the audit at its default: nothing is refused."""
+    (tmp_path / "prompts.jsonl").write_text("\n".join(conversations(20)), encoding="utf-8")
+    changes = {
+        "prompts.max_tokens": 500,
+        "engine.vllm.max_model_len": 512,
+        "tensors.names": "embed,layer2,layer15,layer27,final",
+        "audit.samples": 8,
+        "audit.max_tokens": 128,
+    }
+    strata("run", *flags(settings(tmp_path, MODEL, **changes)))
+    data = tmp_path / "data"
+    made = {name: json.loads(strata("show", str(data / name), "--json")) for name in ("small", "small.audit")}
+    assert [shown["version"]["n_quarantined"] for shown in made.values()] == [0, 0]
+    assert [shown["version"]["n_samples"] for shown in made.values()] == [20, 8]
+    (file,) = (data / "small.audit" / "runs").glob("*/calibration.json")
+    record = CalibrationRecord.model_validate_json(file.read_bytes())
+    assert record.witness.startswith("transformers")
+    assert [tensor.name for tensor in record.tensors] == list(all_names(30))
+    for tensor in record.tensors:
+        assert tensor.nearest is not None
+        assert tensor.distance is not None
+        figures.append(
+            f"run in bfloat16, {tensor.name}: median {tensor.median:.2%}, p99 {tensor.p99:.2%}; "
+            f"nearest other {tensor.nearest} {tensor.distance:.1%}"
+        )
+        assert tensor.distance >= 5 * tensor.median, tensor.name
+    assert record.agreeing >= 0.98 * (record.positions - record.tied)
 
 
 def test_a_run_lets_the_target_answer_through_vllm(tmp_path: Path) -> None:

@@ -1,34 +1,21 @@
-"""The engine `openai` against a real `vllm serve`, started by the very command that the engine tells.
+"""The engine `openai` against a real `vllm serve`: its contract, every boundary, the clean-up of files."""
 
-Only its connector is another: the shipped one copies through pinned memory, which a CPU has not.
-"""
-
-import json
 import os
-import shlex
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import numpy as np
 import pytest
 
 from datagen.engines.base import Engine
 from datagen.engines.opening import open_engine, read_target
-from datagen.engines.server_facts import server_command
-from datagen.engines.settings import EngineSettings, OpenaiSettings
+from datagen.engines.settings import EngineSettings
 from schemas.boundary import all_names
 from schemas.schema import Schema
 from tests.contract.engine_contract import EngineContract, token_errors
-from tests.oracle.vllm_cpu import HOME, INSIDE
 from tests.with_vllm import small_models
+from tests.with_vllm.serving import SHARED, served, serving
 
 N_LAYERS = 4
-STARTING_SECONDS = 240
 NAMES = ("embed", "layer2", "final", "final_normed")
 
 
@@ -36,58 +23,10 @@ NAMES = ("embed", "layer2", "final", "final_normed")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineSettings]:
     folder = tmp_path_factory.mktemp("served")
     model = small_models.save("llama", folder / "llama")
-    shared = folder / "shared"
-    shared.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    settings = EngineSettings(
-        name="openai",
-        model=str(model),
-        dtype="float32",
-        openai=OpenaiSettings(
-            base_url=f"http://127.0.0.1:{port}",
-            shared_folder=str(shared),
-            layer_ids=tuple(range(N_LAYERS + 1)),
-            timeout_seconds=60.0,
-        ),
-    )
-    with (folder / "log").open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(_command(settings, port), stdout=log, stderr=log, cwd=folder)
-        try:
-            _wait_for(settings, process, folder / "log")
-            yield settings
-        finally:
-            process.terminate()
-            process.wait(60)
-    assert sorted(path.name for path in shared.iterdir()) == []
-
-
-def _command(settings: EngineSettings, port: int) -> list[str]:
-    """Return the command, with what a CPU and a small machine need."""
-    words = shlex.split(server_command(settings, settings.openai.layer_ids))
-    variables = [words.pop(0), "VLLM_CPU_KVCACHE_SPACE=1", f"PYTHONPATH={INSIDE}"]
-    # Their console command asks for a package `vllm`, and the build for CPUs goes by another name.
-    assert (words.pop(0), words.pop(0)) == ("vllm", "serve")
-    serve = [str(HOME / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server", "--model"]
-    at = words.index("--kv-transfer-config") + 1
-    transfer = json.loads(words[at]) | {
-        "kv_connector": "CpuHiddenStatesConnector",
-        "kv_connector_module_path": "cpu_connector",
-    }
-    words[at] = json.dumps(transfer)
-    small = ["--port", str(port), "--max-model-len", "256", "--max-num-seqs", "8", "--enforce-eager"]
-    return ["env", *variables, *serve, *words, *small]
-
-
-def _wait_for(settings: EngineSettings, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + STARTING_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urlopen(f"{settings.openai.base_url}/health", timeout=5):
-                return
-        except (URLError, OSError):
-            time.sleep(1)
-    pytest.fail(f"the server does not start:\n{log.read_text(encoding='utf-8')[-4000:]}")
+    settings = served(model, range(N_LAYERS + 1), "float32", folder)
+    with serving(settings, folder):
+        yield settings
+    assert sorted(path.name for path in (folder / SHARED).iterdir()) == []
 
 
 @pytest.fixture
