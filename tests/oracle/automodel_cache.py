@@ -70,7 +70,7 @@ class _Writes(nn.Module):
 
 
 def precomputed(
-    target: StoredTarget,
+    target: nn.Module,
     layer_ids: Sequence[int],
     batch: Mapping[str, Tensor],
     chosen: Tensor,

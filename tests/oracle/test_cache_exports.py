@@ -1,6 +1,7 @@
 """Exported caches, read by the very code that trains on them: NeMo Automodel's reader and arithmetic."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,18 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
+from datagen.adapters.tensor_arrays import array_of
+from datagen.checks.rows import row_norms
 from datagen.export import Asked, plan_export, run_export
+from datagen.store.dataset import Dataset
+from datagen.store.local import LocalDoor
+from datagen.store.part import PartWriter
+from datagen.store.sample_data import SampleData
 from datagen.store.snapshot import Sample
+from schemas.schema import Schema
+from tests.builders import random_sample
 from tests.datagen.adapters.export_builders import make_dataset, open_dataset
 from tests.datagen.adapters.target_builders import N_LAYERS, VOCAB, model_target, save_model
 from tests.datagen.adapters.test_deepspec_export import row_ids
@@ -105,6 +115,53 @@ def test_its_loader_makes_batches_of_an_export(
     weight = automodel.read_target_embeddings(folder)
     table = load_file(model / "model.safetensors")["model.embed_tokens.weight"]
     assert torch.equal(weight, table.float())
+
+
+def test_a_whole_model_run_by_its_own_wrapper_makes_what_was_exported(
+    automodel: Any, model: Path, tmp_path: Path
+) -> None:
+    """Its target runs over the tokens that the states are of: norm, lm_head and shift are its own."""
+    target = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).eval()
+    schema = Schema.declare(model_target(), (*FC, "final_normed"), "bfloat16")
+    samples = [_captured(target, random_sample(schema, 70, seed)) for seed in range(3)]
+    door = LocalDoor(tmp_path)
+    dataset = Dataset.create(door, "states", schema, exist_ok=False)
+    with PartWriter(door, "states", schema, "run") as writer:
+        for sample in samples:
+            writer.add(sample)
+        dataset.commit([writer.close()], [], run_id="run")
+    asked = Asked(
+        f"{tmp_path}/states",
+        "automodel",
+        tmp_path / "out",
+        fc=FC,
+        target_model=str(model),
+        draft_vocab_size=50,
+    )
+    folder = run_export(plan_export(asked), workers=1).path
+    chosen = torch.tensor(automodel.read_manifest(str(folder))["selected_token_ids"])
+    by_id = {sample.sample_id: sample for sample in samples}
+    for got, sample_id in zip(read_all(automodel, folder), row_ids(folder), strict=True):
+        tokens = by_id[sample_id].tokens
+        batch = {
+            name: torch.from_numpy(tokens[name].astype(np.int64)).unsqueeze(0)
+            for name in ("input_ids", "loss_mask")
+        }
+        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+        expected = precomputed(target, LAYER_IDS, batch, chosen, torch.bfloat16, 0)
+        for name, value in expected.items():
+            assert torch.equal(got[name], value[0]), name
+
+
+def _captured(model: Any, sample: SampleData) -> SampleData:
+    """Return a sample with the model's own states of its tokens."""
+    ids = torch.from_numpy(sample.tokens["input_ids"].astype(np.int64)).unsqueeze(0)
+    with torch.no_grad():
+        hidden = model(ids, output_hidden_states=True).hidden_states
+    places = {**{name: number + 1 for name, number in zip(FC, LAYER_IDS, strict=True)}, "final_normed": -1}
+    tensors = {name: array_of(hidden[place][0]) for name, place in places.items()}
+    norms = {name: row_norms(rows.astype(np.float32)) for name, rows in tensors.items()}
+    return replace(sample, tensors=tensors, norms=norms)
 
 
 def _its_own(sample: Sample, manifest: dict[str, Any], head: Tensor, chosen: Tensor) -> dict[str, Tensor]:
