@@ -25,7 +25,7 @@ from schemas.problem import Problem
 SUMS = "strata_files.sha256"
 """The list of what was written; `sha256sum --check strata_files.sha256` in the folder reads it all."""
 IDENTITY = "strata_export.json"
-_READ_BYTES = 4 * 2**20
+_SYNCED_AT_ONCE = 16
 
 Pieces = Callable[[PlannedFile], Iterator[memoryview | bytes]]
 
@@ -117,10 +117,8 @@ class ExportFolder:
         lines = [_line(path, self._sums[path]) for path in sorted(self._sums)]
         self.put(SUMS, "".join(lines).encode())
         self._sweep()
-        for path in (*beside, CARD_FILE, IDENTITY, SUMS):
-            _sync(self.path / path)
-        for folder in {self.path, *((self.path / path).parent for path in self._sums)}:
-            _sync(folder)
+        folders = {self.path, *((self.path / path).parent for path in self._sums)}
+        _sync_all([*(self.path / path for path in (*beside, CARD_FILE, IDENTITY, SUMS)), *folders])
         try:
             os.rename(self.path, self.place)
         except OSError as error:
@@ -187,7 +185,8 @@ def write_files(
 ) -> None:
     """Write what the folder does not hold yet, `workers` files at once; the first failure ends it.
 
-    Raises `SpaceError` before the first byte when the disk is too small.
+    As many more may wait for the disk meanwhile, which needs no core. Raises `SpaceError` before the first
+    byte when the disk is too small.
     """
     total = sum(file.size_bytes for file in files)
     done = 0
@@ -196,11 +195,12 @@ def write_files(
     _check_space(folder, files)
     waiting = iter(files)
     pending: set[Future[int]] = set()
-    with ThreadPoolExecutor(workers, thread_name_prefix="export") as pool:
+    at_work = threading.BoundedSemaphore(workers)
+    with ThreadPoolExecutor(2 * workers, thread_name_prefix="export") as pool:
         try:
             while True:
                 while len(pending) < 4 * workers and (file := next(waiting, None)) is not None:
-                    pending.add(pool.submit(_write_file, folder, file, pieces))
+                    pending.add(pool.submit(_write_file, folder, file, pieces, at_work))
                 if not pending:
                     return
                 finished, pending = wait(pending, return_when=FIRST_COMPLETED)
@@ -223,20 +223,18 @@ def _check_space(folder: ExportFolder, files: Sequence[PlannedFile]) -> None:
         raise SpaceError("there is no room for the export", [problem])
 
 
-def _write_file(folder: ExportFolder, file: PlannedFile, pieces: Pieces) -> int:
+def _write_file(
+    folder: ExportFolder, file: PlannedFile, pieces: Pieces, at_work: threading.BoundedSemaphore
+) -> int:
     """Write one file unless it is there, and return its size; raises `ExportError` for any other size."""
-    if folder.holds(file.path):
-        return file.size_bytes
     path = folder.path / file.path
-    digest = hashlib.sha256()
-    size_bytes = 0
     try:
-        with open(path, "wb", buffering=0) as sink:
-            for piece in pieces(file):
-                digest.update(piece)
-                size_bytes += _write_all(sink.fileno(), piece)
-            # Here, while other files are read: all at the end would keep the cores waiting for the disk.
-            os.fsync(sink.fileno())
+        with at_work:
+            if folder.holds(file.path):
+                return file.size_bytes
+            size_bytes, sha256 = _write_pieces(path, pieces(file))
+        # Here, while other files are read: all at the end would keep the cores waiting for the disk.
+        _sync(path)
     except OSError as error:
         raise store_error(error, "write", str(path)) from error
     if size_bytes != file.size_bytes:
@@ -244,8 +242,19 @@ def _write_file(folder: ExportFolder, file: PlannedFile, pieces: Pieces) -> int:
         raise ExportError(
             "a file came out otherwise", [Problem(where=file.path, kind="size", message=message)]
         )
-    folder.note(file.path, digest.hexdigest())
+    folder.note(file.path, sha256)
     return size_bytes
+
+
+def _write_pieces(path: Path, pieces: Iterator[memoryview | bytes]) -> tuple[int, str]:
+    """Write a file, and return its size and its sha256: each piece is hashed while it lies in the cache."""
+    digest = hashlib.sha256()
+    size_bytes = 0
+    with open(path, "wb", buffering=0) as sink:
+        for piece in pieces:
+            digest.update(piece)
+            size_bytes += _write_all(sink.fileno(), piece)
+    return size_bytes, digest.hexdigest()
 
 
 def _write_all(fd: int, piece: memoryview | bytes) -> int:
@@ -272,6 +281,12 @@ def _sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _sync_all(paths: Sequence[Path]) -> None:
+    """Sync files and folders at once: a disk takes as long for one as for those that wait with it."""
+    with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:
+        list(pool.map(_sync, paths))
 
 
 def _elsewhere(path: Path, said: str) -> ConfigError:
