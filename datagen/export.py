@@ -85,7 +85,7 @@ class ExportPlan:
     @property
     def size_bytes(self) -> int:
         """Bytes of all files; of the large ones exact."""
-        return sum(file.size_bytes for file in self.files) + self.format.beside_bytes(self.rows)
+        return sum(file.size_bytes for file in self.files) + self.format.beside_bytes(self.source)
 
     @property
     def n_tokens(self) -> int:

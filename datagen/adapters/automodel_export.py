@@ -138,8 +138,10 @@ class AutomodelFormat(ExportFormat):
         """Write nothing: the manifest has it."""
         return []
 
-    def beside_bytes(self, rows: Sequence[Row]) -> int:
-        return 16 * len(rows) + 2**16
+    def beside_bytes(self, source: Source) -> int:
+        target = source.schema.target
+        listed = 8 * (source.draft_vocab_size or target.vocab_size)
+        return 4 * target.vocab_size * target.hidden_size + listed + 16 * len(source.rows) + 4096
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:  # noqa: ARG002
         return f"train with recipe_args.cached_target_path: {folder} in the config of its EAGLE-3 recipe"

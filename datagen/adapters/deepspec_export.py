@@ -97,8 +97,8 @@ class DeepSpecFormat(ExportFormat):
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True), encoding="utf-8")
         return [INDEX, MANIFEST]
 
-    def beside_bytes(self, rows: Sequence[Row]) -> int:
-        return RECORD.size * len(rows) + 4096
+    def beside_bytes(self, source: Source) -> int:
+        return RECORD.size * len(source.rows) + 4096
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:  # noqa: ARG002
         ids = ", ".join(map(str, layer_ids(source.wiring)))

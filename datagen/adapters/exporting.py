@@ -170,7 +170,7 @@ class ExportFormat(Protocol):
         told = f"{self.name} has no file for a draft's vocabulary"
         raise NotImplementedError(told)
 
-    def beside_bytes(self, rows: Sequence[Row]) -> int:  # noqa: ARG002
+    def beside_bytes(self, source: Source) -> int:  # noqa: ARG002
         """Return about how many bytes the small files take."""
         return 0
 

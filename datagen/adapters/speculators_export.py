@@ -78,9 +78,9 @@ class SpeculatorsFormat(ExportFormat):
     def write_vocabulary(self, folder: Path, vocabulary: DraftVocabulary) -> list[str]:
         return write_arrays(folder, vocabulary)
 
-    def beside_bytes(self, rows: Sequence[Row]) -> int:
+    def beside_bytes(self, source: Source) -> int:
         # Two int64 columns, one length and two offsets a row; a token that is trained on is counted once.
-        return sum(16 * row.location.n_tokens + 16 for row in rows) + 2**16
+        return sum(16 * row.location.n_tokens + 16 for row in source.rows) + 2**16
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:
         ids = " ".join(map(str, source.wiring.boundaries))

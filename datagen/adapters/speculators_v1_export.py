@@ -58,8 +58,8 @@ class SpeculatorsV1Format(TorchFileFormat):
     def write_vocabulary(self, folder: Path, vocabulary: DraftVocabulary) -> list[str]:
         return write_arrays(folder, vocabulary)
 
-    def beside_bytes(self, rows: Sequence[Row]) -> int:
-        return 16 * len(rows) + 2048
+    def beside_bytes(self, source: Source) -> int:
+        return 16 * len(source.rows) + 2048
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:  # noqa: ARG002
         drafts = "".join(
