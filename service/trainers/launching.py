@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schemas.problem import Problem
 from schemas.trainer_wiring import tensor_problems, trained_card, trainer_wiring
 from service.trainers.errors import NotInstalledError, TrainerError
 from service.trainers.held import Held, open_held
-
-if TYPE_CHECKING:
-    from service.trainers.prepared import Meant, Prepared
+from service.trainers.prepared import Meant, Prepared
 
 RELEASE = "0.9.0"
 TRAINER = f"speculators=={RELEASE}"
 PACKAGE = "strata-hidden-states"
 KEY_VARIABLE = "STRATA_KEY"
+HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
+"""torch's own switch: without it, most of the loader's time goes into fresh small pages for each batch."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Launch:
     """A trainer that may begin: its words are whole, and say nothing else than the dataset."""
 
     held: Held
-    prepared: "Prepared"
+    prepared: Prepared
     words: tuple[str, ...]
     notes: tuple[Problem, ...]
     main: Callable[[Sequence[str]], None]
@@ -60,6 +60,8 @@ def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
     Raises `NotInstalledError` without its packages, `TrainerError` with every problem of the wiring, of the
     folder or of the words, and what the store or the client raise.
     """
+    # Before torch is loaded, here and in the workers; who has said otherwise is heeded.
+    os.environ.setdefault(HUGE_PAGES, "1")
     backend = _loaded("service.trainers.speculators_backend")
     backend.register()
     held = open_held(asked.source, os.environ.get(KEY_VARIABLE) or None)
@@ -71,12 +73,12 @@ def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
     target = meant.card.target
     if wrong := list(arguments.shape_problems(target, shape, "--verifier-name-or-path")):
         raise TrainerError("the trainer is given another model than the states are of", wrong)
-    prepared = _loaded("service.trainers.prepared").prepare(asked.folder, held, meant)
+    prepared = _loaded("service.trainers.preparing").prepare(asked.folder, held, meant)
     whole = arguments.completed(words, known, prepared, held.source)
     return Launch(held, prepared, tuple(whole), notes, trainer.main)
 
 
-def judged(held: Held, asked: Asked) -> tuple["Meant", tuple[Problem, ...]]:
+def judged(held: Held, asked: Asked) -> tuple[Meant, tuple[Problem, ...]]:
     """Return what a folder is prepared for, judged against the dataset, and what a person should know.
 
     Raises `TrainerError` with every problem.
@@ -88,8 +90,7 @@ def judged(held: Held, asked: Asked) -> tuple["Meant", tuple[Problem, ...]]:
         wiring, report, problems = trainer_wiring(facts, TRAINER, asked.fc, asked.target)
         card = trained_card(report) if wiring is not None else None
         if card is not None:
-            meant: Meant = _loaded("service.trainers.prepared").Meant(card, asked.splits)
-            return meant, tuple(report.notes)
+            return Meant(card, asked.splits), tuple(report.notes)
     raise TrainerError(f"{facts.reference} is not what {TRAINER} is to take", problems)
 
 

@@ -1,19 +1,15 @@
 """A prepared folder: all that speculators' trainer reads but the states, which it then asks for row by row.
 
     data-*.arrow, ..., token_freq.pt   as an export writes them, to the byte
-    strata_rows.jsonl                  which sample each row is
+    strata_rows.jsonl                  which sample each row is, in no file here
     strata_card.json                   the target, the wiring, and the version of the dataset
     strata_prepared.json               which version, wiring and splits it is of, and the size of each file
 
-It is there whole or not at all. Of several processes that need it one makes it, and the others wait.
+`service.trainers.preparing` makes it.
 """
 
-import fcntl
 import json
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,15 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.speculators_prepared import PreparedSample, write_prepared
-from datagen.store.failures import store_error
-from datagen.store.trainer_rows import ROWS, Listed, in_rows, read_rows, rows_text
-from schemas.card import CARD_FILE, Card
+from datagen.store.trainer_rows import ROWS, Listed, read_rows
+from schemas.card import Card
 from schemas.errors import RecordError
 from schemas.problem import Problem
 from schemas.record import canonical_json
 from service.trainers.errors import TrainerError
-from service.trainers.held import Held
 
 IDENTITY = "strata_prepared.json"
 FORMAT = "strata.prepared.v1"
@@ -64,30 +57,6 @@ class Prepared:
         return (*wiring.fc, *([wiring.target.tensor] if wiring.target else []))
 
 
-def prepare(folder: Path, held: Held, meant: Meant) -> Prepared:
-    """Return the prepared folder of a version, made here when it is not there yet.
-
-    Raises `TrainerError` with every difference where another is, or there are no samples, and what `held`
-    raises.
-    """
-    folder = Path(os.path.abspath(folder))
-    with _alone(folder):
-        if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
-            return open_prepared(folder, meant)
-        partial = folder.parent / f".{folder.name}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            partial.mkdir()
-            made = _write(partial, held, meant)
-            os.replace(partial, folder)
-            _sync(folder.parent)
-        except OSError as error:
-            raise store_error(error, "write", str(folder)) from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    return Prepared(folder, meant, *made, was_there=False)
-
-
 def open_prepared(folder: Path, meant: Meant | None = None) -> Prepared:
     """Return a folder that was prepared before; raises `TrainerError` where it is not, or not of `meant`."""
     try:
@@ -113,36 +82,6 @@ def read_sample_ids(folder: Path, n_rows: int) -> NDArray[np.uint8]:
     """Return the sample of each row, `[n, 32]` uint8: for millions of rows a tenth of what texts take."""
     ids = b"".join(bytes.fromhex(row.sample_id) for row in _read_rows(folder, n_rows))
     return np.frombuffer(ids, np.uint8).reshape(-1, 32)
-
-
-def _write(folder: Path, held: Held, meant: Meant) -> tuple[int, int, int]:
-    """Write all files, the identity last, and return the rows, those for training, and all tokens."""
-    rows, n_train = in_rows(held.groups(meant.splits))
-    if not rows:
-        message = f"expected samples in {' and '.join(meant.splits) or 'the version'}, got none"
-        raise TrainerError("nothing to train on", [Problem(where="split", kind="empty", message=message)])
-    files = write_prepared(folder, _samples(held, rows))
-    (folder / ROWS).write_bytes(rows_text(rows))
-    (folder / CARD_FILE).write_bytes(meant.card.to_json())
-    files += [ROWS, CARD_FILE]
-    counts = len(rows), n_train, sum(row.n_tokens for row in rows)
-    identity = {
-        "format": FORMAT,
-        "card": meant.card.model_dump(mode="json"),
-        "splits": list(meant.splits),
-        **dict(zip(("rows", "train_rows", "tokens"), counts, strict=True)),
-        "files": {name: (folder / name).stat().st_size for name in sorted(files)},
-    }
-    (folder / IDENTITY).write_bytes(canonical_json(identity))
-    for path in (*(folder / name for name in (*files, IDENTITY)), folder):
-        _sync(path)
-    return counts
-
-
-def _samples(held: Held, rows: Sequence[Listed]) -> Iterator[PreparedSample]:
-    tokens = held.tokens([row.sample_id for row in rows])
-    for row, (input_ids, loss_mask) in zip(rows, tokens, strict=True):
-        yield PreparedSample(row.sample_id, input_ids, loss_mask)
 
 
 def _read_rows(folder: Path, n_rows: int) -> Iterator[Listed]:
@@ -195,24 +134,3 @@ def _no_such(folder: Path, got: str) -> TrainerError:
     repair = "give another --prepared, or remove what lies there"
     problem = Problem(where=str(folder), kind="place", message=message, repair=repair)
     return TrainerError("nothing that was prepared", [problem])
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time look whether the folder is there; the kernel drops the lock of a dead one."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = open(folder.parent / f".{folder.name}.lock", "w")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise store_error(error, "write", str(folder)) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
