@@ -140,7 +140,7 @@ def plan_export(asked: Asked) -> ExportPlan:
         norm,
         rows,
         draft_vocab_size=asked.draft_vocab_size,
-        head=_head(asked, snapshot.schema, wiring),
+        head=_head(asked, snapshot.schema, wiring) if file_format.needs_head else None,
         sequence_length=asked.sequence_length,
         probs_top_k=asked.probs_top_k,
     )

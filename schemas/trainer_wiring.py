@@ -56,12 +56,22 @@ def trainer_wiring(
         role = taken.target.model_copy(update={"tensor": target})
         sides = Sides(dataset=facts, trainer_wiring=taken.model_copy(update={"target": role}))
     report = judge(sides, shape)
-    problems = list(report.errors)
+    problems = [_hinted(problem) if fc is None else problem for problem in report.errors]
     if taken is not None and fc is not None:
         repair = f"give --fc {','.join(taken.fc)}"
         problems += slot_problems(fc, taken.fc, "as --fc says", f"all that {taken.title} can take", repair)
     wiring = report.trained.wiring if report.trained else None
     return Trained(None if problems else wiring, report, tuple(problems))
+
+
+def _hinted(problem: Problem) -> Problem:
+    """Say of an input that is but a trainer's default how another one is named here: not by its ids."""
+    if problem.role != "fc" or problem.kind != "missing":
+        return problem
+    repair = (problem.repair or "").partition("; if it is given other layer ids")[0]
+    return problem.model_copy(
+        update={"repair": f"{repair}; or say what the draft is to take with --fc NAME,NAME,..."}
+    )
 
 
 def trained_card(report: Report) -> Card | None:

@@ -52,6 +52,7 @@ class AutomodelFormat(ExportFormat):
     trainer = "automodel"
     vocabulary_files = (MANIFEST,)
     holds_out = False
+    needs_head = True
     options = frozenset({"sequence_length", "probs_top_k"})
 
     def problems(self, source: Source) -> Iterator[Problem]:
