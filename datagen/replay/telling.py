@@ -24,7 +24,10 @@ class Row:
     learned: Interval
     """The accuracy that ranks."""
     behind: Interval | None
-    """By how much it is behind what is declared, or where nothing is, behind the best; `None`: it is that."""
+    """By how much it is behind what is declared, or where nothing is, behind the best.
+
+    `None` where it is that, or of another target, whose tokens are others.
+    """
 
     @property
     def title(self) -> str:
@@ -39,7 +42,9 @@ def rows(answer: Answer, findings: Findings) -> tuple[Row, ...]:
     Against a target other than the best's or the declared one only the best inputs are shown.
     """
     trained, served = answer.declaration.trained, answer.declaration.served
-    base = trained if trained in findings.measured else findings.best
+    base = findings.best
+    if trained in findings.measured and trained.target == base.target:
+        base = trained
     bootstrap = Bootstrap(findings.n_cases)
     found = []
     for candidate, scores in findings.measured.items():
@@ -55,11 +60,20 @@ def rows(answer: Answer, findings: Findings) -> tuple[Row, ...]:
             kinds.append("served")
         if inputs.source != "own":
             kinds.append("floor")
-        behind = None if candidate == base else findings.compared(base, candidate)
+        is_base = candidate == base or role != base.target
+        behind = None if is_base else findings.compared(base, candidate)
         learned = bootstrap.accuracy(scores.learned)
         found.append(Row(candidate, tuple(kinds) or ("other",), scores, learned, behind))
     return tuple(
-        sorted(found, key=lambda row: ("floor" in row.kinds, "best" not in row.kinds, -row.learned.value))
+        sorted(
+            found,
+            key=lambda row: (
+                "floor" in row.kinds,
+                "best" not in row.kinds,
+                row.candidate.target != findings.best.target,
+                -row.learned.value,
+            ),
+        )
     )
 
 

@@ -12,6 +12,7 @@ from datagen.replay.score import LEVEL, Bootstrap, Interval, Tally
 from datagen.replay.screening import Findings
 from schemas.boundary import place_of
 from schemas.problem import Problem
+from schemas.wiring import TargetRole
 
 SHOWN = 4
 """Candidates named in a sentence."""
@@ -48,7 +49,7 @@ def judge(
     trained = declaration.trained
     deciding = _likeliest(_deciding(findings, boundaries), trained)
     close, best = deciding.rivals(), deciding.best
-    close += _other_targets(deciding)
+    close += tuple(Candidate(best.inputs, role) for role in _targets_near(deciding))
     blind = [one for one in close if one.inputs.source != "own"]
     if best.inputs.source != "own" or blind:
         said.append(_blind(deciding))
@@ -146,12 +147,9 @@ def _trained_with(findings: Findings) -> str:
     return f"{told}: they score {learned} of the tokens they know{wrong}"
 
 
-def _other_targets(findings: Findings) -> tuple[Candidate, ...]:
-    """Return the same inputs with each target that cannot be told from the one they were compared against."""
-    leaning, role = findings.leaning, findings.best.target
-    if leaning is None or role not in leaning.alike:
-        return ()
-    return tuple(Candidate(findings.best.inputs, other) for other in leaning.rivals(role))
+def _targets_near(findings: Findings) -> tuple[TargetRole, ...]:
+    """Return the targets that cannot be told from the one that candidates were compared against."""
+    return () if findings.leaning is None else findings.leaning.rivals(findings.best.target)
 
 
 def _target(findings: Findings) -> list[str]:
@@ -228,12 +226,17 @@ def _declared(
         return None, [
             f"what {declaration.trained_by} says, {words(trained)}, is not stored and cannot be tried"
         ]
+    score = percent(held.measured[trained].learned, held)
+    if trained.target != held.best.target and trained.target not in _targets_near(held):
+        said = (
+            f"{declaration.trained_by} says {words(trained)}, another target than it was trained on: {score}"
+        )
+        return False, [said]
     apart = held.compared(held.best, trained)
     if not apart.is_above_zero:
         return True, [
             f"what {declaration.trained_by} says, {words(trained)}, cannot be told from it: {behind(apart)}"
         ]
-    score = percent(held.measured[trained].learned, held)
     return False, [f"{declaration.trained_by} says {words(trained)}, which scores {score}: {behind(apart)}"]
 
 

@@ -1,11 +1,15 @@
 """What cannot be told is said to be so, and the likeliest of it is named: no norm flag out of chance."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from datagen.replay.candidates import TRUE_TARGET, Candidate, Change, Inputs
 from datagen.replay.declaring import Declaration
+from datagen.replay.leaning import Leaning, Spread, leaning
 from datagen.replay.screening import Findings
 from datagen.replay.verdict import Verdict, judge
+from schemas.wiring import TargetRole
 from tests.datagen.replay.findings import found
 
 FC = ("layer2", "layer3", "layer5")
@@ -65,3 +69,41 @@ def test_a_norm_flag_beyond_chance_is_named() -> None:
     assert verdict.best == Candidate(Inputs(FC, changes=LOST), TRUE_TARGET)
     assert verdict.is_as_declared is False
     assert "cannot be told" not in told(verdict).replace("an off-by-one cannot be seen", "")
+
+
+MIDDLE = TargetRole(tensor="layer3", applies_norm=True)
+
+
+def leaning_to_the_middle(apart: float) -> Leaning:
+    """A draft that proposes tokens as often as layer3 has them; `apart` of final's are others."""
+    own = np.array([60, 40, 0], np.float32)
+    other = own + np.array([-100 * apart, 0, 100 * apart], np.float32)
+    return leaning(
+        Inputs(FC), [Spread(own, {TRUE_TARGET: other, MIDDLE: own}, {TRUE_TARGET: 20, MIDDLE: 15})] * 9
+    )
+
+
+def of_both(apart: float, own: float) -> Findings:
+    """The same inputs against both targets, of which final's tokens are guessed more often."""
+    middle = found({Inputs(FC): own, FLOOR: 0.01}, 40, MIDDLE)
+    middle.measured.update(found({Inputs(FC): 0.2, FLOOR: 0.01}, 40).measured)
+    return replace(middle, leaning=leaning_to_the_middle(apart))
+
+
+def test_another_target_than_declared_is_told_however_often_each_is_guessed() -> None:
+    verdict = judged(of_both(0.3, 0.15), Inputs(FC))
+    assert verdict.best == Candidate(Inputs(FC), MIDDLE)
+    assert verdict.close == ()
+    assert verdict.is_as_declared is False
+    assert "its proposals have 100.0% (100.0 to 100.0) in common with the tokens of layer3, normed" in told(
+        verdict
+    )
+    assert "(it guesses more of final, 21.0%" in told(verdict)
+    assert "says layer2, layer3, layer5, another target than it was trained on: 21.0%" in told(verdict)
+
+
+def test_two_targets_that_cannot_be_told_apart_are_both_named() -> None:
+    verdict = judged(of_both(0.0, 0.15), Inputs(FC))
+    assert Candidate(Inputs(FC), TRUE_TARGET) in verdict.close
+    assert verdict.is_as_declared
+    assert "which target it was trained on is too close to call, it may be final too" in told(verdict)
