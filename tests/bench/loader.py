@@ -46,7 +46,7 @@ TENSORS = ("layer2", "layer16", "layer29", "final")
 WIDTH, N_TOKENS, N_SAMPLES = 4096, 1024, 20
 WIDE_BATCH, DEMO_BATCH = 4096, 3 * 384
 """Tokens: four samples of 32 MiB, and three of the demo's 1.7 MB."""
-WORKERS = (0, 2)
+WORKERS = {"wide": (0, 2), "demo": (0,)}
 PAIRS = 3
 N_READ = 18
 LIVE = {"direct": 0.95, "direct by a service": 0.95, "http": 0.5}
@@ -147,13 +147,14 @@ def whole_loaders(place: Place, droppable: Sequence[Path]) -> list[Row]:
     """Measure batches a second of the whole loader; with files to drop, also without the page cache."""
     rows: list[Row] = []
     with trainer_process(place, huge_pages=False) as stock, trainer_process(place, huge_pages=True) as live:
-        for workers in WORKERS:
+        for workers in WORKERS[place.name]:
             title = f"{place.name}, {workers} workers"
             subjects: dict[str, tuple[Callable[[Measure], float], str, float | None]] = {
-                **{way: (live, way, goal) for way, goal in LIVE.items()},
-                "direct, small pages": (stock, "direct", None),
-                "files, huge pages": (live, "files", None),
+                way: (live, way, goal) for way, goal in LIVE.items()
             }
+            if not workers:
+                subjects["direct, small pages"] = stock, "direct", None
+                subjects["files, huge pages"] = live, "files", None
             baseline = partial(stock, ("files", workers))
             for way, (ask, read, goal) in subjects.items():
                 ours, theirs, ratio = interleaved(partial(ask, (read, workers)), baseline, PAIRS)

@@ -12,13 +12,18 @@ from typing import Any
 import torch
 
 
-def train(arguments: Sequence[str]) -> None:
-    """Run the trainer with the words of its own command line."""
+def answer_for_cpu() -> None:
+    """Answer in the accelerator's place, for whoever runs the trainer in this process."""
     trainer: Any = importlib.import_module("speculators.train.trainer")
     trainer.get_local_rank = lambda: "cpu"
     trainer.Trainer.device_type = property(lambda _: "cpu", lambda *_: None)
     accelerator: Any = torch.accelerator
     accelerator.synchronize = lambda *_: None
+
+
+def train(arguments: Sequence[str]) -> None:
+    """Run the trainer with the words of its own command line."""
+    answer_for_cpu()
     config: Any = importlib.import_module("speculators.train.config")
     command: Any = importlib.import_module("speculators.train.cli")
     command.main(config.TrainConfig.resolve(list(arguments)))
