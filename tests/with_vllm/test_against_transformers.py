@@ -208,7 +208,7 @@ def _shown(
 
     return (
         f"median / p99 / rows above {OUTLIER:.0%} and {ELSEWHERE:.0%} of {len(ours)}: from float32 vLLM "
-        f"{one(ours)}, transformers {one(theirs)}, layers kept in bfloat16 alone {one(kept)}; from each other "
+        f"{one(ours)}, transformers {one(theirs)}, layers kept in it alone {one(kept)}; from each other "
         f"{one(apart)}"
     )
 
