@@ -66,6 +66,11 @@ proof: $(READY) $(MODEL) $(PROMPTS) ## train a draft under each of eight wirings
 	@[ -d data/demo ] || $(BIN)/strata run --config deploy/runs/demo.toml
 	@$(BIN)/python -m tests.replay_proof $(ARGS)
 
+.PHONY: train-demo
+train-demo: $(READY) $(MODEL) $(PROMPTS) ## train by speculators' own trainer from files, live, and live over HTTP: the same losses; minutes
+	@[ -d data/demo ] || $(BIN)/strata run --config deploy/runs/demo.toml
+	@$(BIN)/python -m deploy.demo.live $(ARGS)
+
 .PHONY: serve
 serve: $(READY) ## serve the datasets under data/ at http://127.0.0.1:8350 until Ctrl-C
 	@$(BIN)/strata serve --root data $(ARGS)
@@ -97,7 +102,7 @@ TRAINERS := speculators specforge modelopt automodel eagle
 .PHONY: oracle-trainers
 oracle-trainers: $(READY)
 	@if $(BIN)/python -m tests.oracle.wheels $(TRAINERS); then \
-	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,exports,cache_exports,torch_exports,specforge_live,draft_forward,not_run,forms}.py $(ARGS); \
+	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,exports,cache_exports,torch_exports,specforge_live,live,launch,draft_forward,not_run,forms}.py $(ARGS); \
 	else \
 	    echo "the oracle of trainers is skipped: without their released wheels there is nothing to compare with"; \
 	fi
@@ -112,7 +117,7 @@ bench: $(READY) assets ## measure the ratios that the design promises, and print
 
 .PHONY: clean
 clean: ## remove what make made: .venv, the assets, the demo's dataset, the tools' caches
-	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis data/cache data/demo data/demo.audit data/incident data/replay-proof
+	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis data/cache data/demo data/demo.audit data/incident data/live data/replay-proof
 	@for made in $(MODEL) $(PROMPTS) $(TOKENIZERS); do \
 	    rm -rf "$$made" "$${made%/*}/.$${made##*/}."{lock,partial}; \
 	done

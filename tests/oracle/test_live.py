@@ -87,14 +87,14 @@ def collated(folder: Path, transfer: HiddenStatesTransfer, first: int) -> dict[s
     code = package / "train" / "data.py"
     given = {"SampleUnavailable": Unavailable}
     rows = load_from_disk(folder)
+    place = borrow(code, "ArrowDataset._map_to_file_idx", given)
     owner = Owner(
         data=rows.select(range(first, len(rows))),
         transfer=transfer,
         on_missing="raise",
-        start_file_idx=first,
+        _map_to_file_idx=lambda index: place(Owner(start_file_idx=first), index),
         hidden_states_dtype=torch.bfloat16,
     )
-    owner._map_to_file_idx = lambda index: borrow(code, "ArrowDataset._map_to_file_idx", given)(owner, index)
     raw = borrow(code, "ArrowDataset._get_raw_data", given)
     reader = Owner(_get_raw_data=lambda index: raw(owner, index))
     item = borrow(code, "BaseDataset.__getitem__", given)
