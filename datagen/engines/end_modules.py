@@ -13,6 +13,9 @@ from datagen.engines.errors import OpeningError
 from datagen.engines.layers import find_decoder
 from schemas.problem import Problem
 
+UNFIT = (OSError, ValueError, ImportError, RuntimeError, KeyError, TypeError, AttributeError)
+"""What transformers raises for a config, or a module for rows, that do not go together."""
+
 
 class EndModules(NamedTuple):
     """A model's ends, and the paths at which they stand in it; `norm` has no memory."""
@@ -70,8 +73,14 @@ def refusal(problems: list[Problem]) -> OpeningError:
 def _without_memory(config: Any) -> Any:
     for auto_class in (AutoModelForCausalLM, AutoModelForImageTextToText):
         if type(config) in auto_class._model_mapping:
-            with torch.device("meta"):
-                return auto_class.from_config(config)
+            try:
+                with torch.device("meta"):
+                    return auto_class.from_config(config)
+            except UNFIT as error:
+                message = (
+                    f"expected a model that transformers can lay out, got {type(error).__name__}: {error}"
+                )
+                raise refusal([_problem(config.model_type, message)]) from error
     message = "expected a type that transformers has a class for, got none"
     raise refusal([_problem(config.model_type, message)])
 

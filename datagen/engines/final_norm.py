@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from datagen.engines.architecture import read_config
-from datagen.engines.end_modules import find_ends, refusal
+from datagen.engines.end_modules import UNFIT, find_ends, refusal
 from datagen.engines.errors import OpeningError
 from datagen.engines.model_files import locate, weights_of
 from datagen.engines.named_weights import NamedWeights
@@ -84,10 +84,14 @@ def read_norm(folder: Path, config: Any, weights: WeightsDigest) -> FinalNorm:
 def _recognised(module: nn.Module, state: dict[str, Tensor], weights: WeightsDigest) -> FinalNorm:
     """Return the norm by the recipe that makes of random rows what `module` makes of them."""
     rows = _random_rows(len(state["weight"]))
-    module.load_state_dict({name: one.to(torch.bfloat16) for name, one in state.items()}, assign=True)
-    module.eval()
-    with torch.inference_mode():
-        expected = module(rows).to(torch.float32).numpy()
+    try:
+        module.load_state_dict({name: one.to(torch.bfloat16) for name, one in state.items()}, assign=True)
+        module.eval()
+        with torch.inference_mode():
+            expected = module(rows).to(torch.float32).numpy()
+    except UNFIT as error:
+        message = f"expected a norm of rows alone, got {type(module).__name__}: {error}"
+        raise refusal([Problem(where="final norm", kind="model", message=message)]) from error
     given = rows.view(torch.uint16).numpy()
     bias = state.get("bias")
     nearest = 0.0

@@ -81,6 +81,20 @@ def test_a_norm_of_another_arithmetic_is_not_kept(
         model_final_norm(str(tiny_folder("llama")))
 
 
+class Conditioned(nn.LayerNorm):
+    """A norm that needs more than rows."""
+
+    def forward(self, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(rows) * scale
+
+
+def test_a_norm_of_more_than_rows_is_told(tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    norm = Conditioned(48, bias=False)
+    monkeypatch.setattr(final_norm, "find_ends", lambda config: find_ends(config)._replace(norm=norm))
+    with pytest.raises(OpeningError, match="expected a norm of rows alone, got Conditioned"):
+        model_final_norm(str(tiny_folder("llama")))
+
+
 def test_an_engine_without_files_has_none() -> None:
     with pytest.raises(OpeningError, match="got the engine synthetic, which has none"):
         final_norm_of(EngineSettings(name="synthetic"))
