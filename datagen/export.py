@@ -31,7 +31,7 @@ from datagen.store.trainer_rows import ROWS, in_rows, rows_text
 from schemas.card import Card
 from schemas.judging import DatasetFacts, Report
 from schemas.problem import Problem
-from schemas.record import canonical_json
+from schemas.record import canonical_json, sha256_hex
 from schemas.reference import parse_reference
 from schemas.schema import Schema
 from schemas.trainer_wiring import tensor_problems, trainer_wiring
@@ -85,7 +85,9 @@ class ExportPlan:
     @property
     def size_bytes(self) -> int:
         """Bytes of all files; of the large ones exact."""
-        return sum(file.size_bytes for file in self.files) + self.format.beside_bytes(self.source)
+        size, target = self.asked.draft_vocab_size, self.source.schema.target
+        maps = 0 if size is None else 8 * size + target.vocab_size
+        return sum(file.size_bytes for file in self.files) + self.format.beside_bytes(self.source) + maps
 
     @property
     def n_tokens(self) -> int:
@@ -104,11 +106,19 @@ class ExportPlan:
                 "draft_vocab_size": self.asked.draft_vocab_size,
                 "sequence_length": self.asked.sequence_length,
                 "probs_top_k": self.asked.probs_top_k,
+                "final_norm": self._norm_digest,
                 "rows": len(self.rows),
                 "train_rows": self.n_train,
                 "tokens": self.n_tokens,
             }
         )
+
+    @property
+    def _norm_digest(self) -> str | None:
+        norm, source = self.source.final_norm, self.source
+        if norm is None or not set(source.derived).intersection(source.wiring.tensors):
+            return None
+        return sha256_hex(norm.to_json())
 
     @property
     def next_step(self) -> str:

@@ -53,6 +53,7 @@ class AutomodelFormat(ExportFormat):
     vocabulary_files = (MANIFEST,)
     holds_out = False
     needs_head = True
+    made_told = "tokens are moved one to the left, samples padded, probabilities made by the target's lm_head"
     options = frozenset({"sequence_length", "probs_top_k"})
 
     def problems(self, source: Source) -> Iterator[Problem]:

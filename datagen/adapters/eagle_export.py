@@ -33,6 +33,7 @@ class EagleFormat(TorchFileFormat):
     name = "eagle"
     trainer = "eagle-1"
     holds_out = False
+    made_told = "states are rounded to float16; what it cannot hold (beyond 65504) ends the export"
     rows_told = "of which the trainer holds a twentieth out by itself, whatever conversation they are of"
 
     def names(self, rows: Sequence[Row]) -> list[str]:

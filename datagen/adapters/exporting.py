@@ -140,6 +140,8 @@ class ExportFormat(Protocol):
 
     holds_out: bool = True
     """Whether the trainer can hold out its last rows; one that trains on every row is given no others."""
+    made_told: str = ""
+    """What its files hold that is not stored as it is, but for what the norm makes; for people."""
     needs_head: bool = False
     """Whether the model itself makes part of the files: its lm_head is read then."""
     rows_told: str = "all of them for training: the trainer holds none out of a folder"

@@ -179,6 +179,8 @@ def in_words(plan: ExportPlan, written: Written | None) -> Iterator[str]:
     norm = plan.source.final_norm
     if norm is not None and set(plan.source.derived).intersection(wiring.tensors):
         yield f"made     {derived_note(norm)}"
+    if plan.format.made_told:
+        yield f"made     {plan.format.made_told}"
     if plan.format.holds_out:
         yield f"rows     {plan.n_train:,} for training, then {held_out:,} held out, in whole conversations"
     else:

@@ -19,6 +19,7 @@ from datagen.adapters.draft_vocabulary import choose_tokens, count_trained
 from datagen.adapters.exporting import Row
 from datagen.adapters.modelopt_export import ModelOptFormat
 from datagen.adapters.specforge_export import SpecForgeFormat
+from datagen.commands.export import command
 from datagen.errors import ExportError
 from datagen.export import Asked, ExportPlan, plan_export, run_export
 from datagen.store.dataset import Dataset
@@ -223,6 +224,33 @@ def test_the_normed_state_is_made_from_final_where_the_targets_norm_is_kept(
         got = read(file)[key].reshape(sample.n_tokens, 8)
         expected = normed.astype(np.float32).astype(np.float16) if name == "eagle" else normed
         assert np.array_equal(bits(got), expected.view(np.int16))
+
+
+def test_what_is_made_is_said_and_is_part_of_which_export_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = make_dataset(tmp_path, names=("layer2", "layer4", "layer5", "final"))
+    keep_norm(reference)
+    for name in ("eagle", "specforge", "speculators"):
+        assert (
+            command(["--dataset", reference, "--format", name, "--out", str(tmp_path / name), "--dry-run"])
+            == 0
+        )
+        told = capsys.readouterr().out
+        assert ("final_normed is made from final" in told) is (name != "speculators")
+        assert ("rounded to float16" in told) is (name == "eagle")
+        held_out = (
+            "the trainer holds a twentieth out"
+            if name == "eagle"
+            else "held out, in"
+            if name == "speculators"
+            else "all of them"
+        )
+        assert held_out in told
+    plan = plan_export(Asked(reference, "specforge", tmp_path / "out"))
+    assert plan.source.final_norm is not None
+    other = plan.source.final_norm.model_copy(update={"epsilon": 1e-6})
+    assert replace(plan, source=replace(plan.source, final_norm=other)).identity != plan.identity
 
 
 @pytest.mark.parametrize("name", ["specforge", "eagle", "modelopt"])
