@@ -85,6 +85,7 @@ def _parser() -> Parser:
         help="only these splits, the first for training (default: all, parted between two conversations)",
     )
     parser.add_argument("--prepare-only", action="store_true", help="check and prepare, and train nothing")
+    parser.add_argument("--json", action="store_true", help="say what is wrong as one JSON object")
     return parser
 
 
