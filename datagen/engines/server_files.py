@@ -225,6 +225,12 @@ class ServerEngine:
         return ServerEngine(server, schema, layers)
 
     def head_argmax(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
+        return self._server.head().choose(self._checked(final))
+
+    def head_ties(self, final: NDArray[np.generic]) -> NDArray[np.bool_]:
+        return self._server.head().ties(self._checked(final))
+
+    def _checked(self, final: NDArray[np.generic]) -> Tensor:
         self._server.check_open()
         expected = NUMPY_DTYPES[self._server.settings.dtype]
         width = self.target.hidden_size
@@ -232,7 +238,7 @@ class ServerEngine:
             raise EngineError(
                 f"final: expected {expected} [T, {width}], got {final.dtype} {list(final.shape)}"
             )
-        return self._server.head().choose(self._torch(final))
+        return self._torch(final)
 
     def close(self) -> None:
         self._server.close()

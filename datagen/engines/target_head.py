@@ -101,8 +101,21 @@ class TargetHead:
 
     def argmax(self, states: Tensor, *, norm: bool = True) -> Tensor:
         """Return the target's own next token by each state `[N, H]`: int64 `[N]`."""
+        return torch.cat([self.logits(some, norm=norm).argmax(-1) for some in self._in_pieces(states)])
+
+    def ties(self, final: Tensor) -> NDArray[np.bool_]:
+        """Return by each state `[N, H]` whether another token is as likely as the argmax, but for a rounding.
+
+        An engine may norm its last states before they are rounded to what is stored.
+        """
+        least = torch.finfo(self._dtype).eps
+        best = [self.logits(some).topk(2).values.float() for some in self._in_pieces(final)]
+        tied = torch.cat([two[:, 0] - two[:, 1] <= least * two[:, 0].abs() for two in best])
+        return np.asarray(tied.numpy(), np.bool_)
+
+    def _in_pieces(self, states: Tensor) -> Sequence[Tensor]:
         chunk = max(1, LOGIT_BYTES // (len(self.lm_head) * self.lm_head.element_size()))
-        return torch.cat([self.logits(some, norm=norm).argmax(-1) for some in torch.split(states, chunk)])
+        return torch.split(states, chunk)
 
     def choose(self, final: Tensor) -> NDArray[np.int32]:
         """Return `argmax(lm_head(norm(final)))` `[T]` as a capture says it."""

@@ -76,6 +76,16 @@ def test_argmax_in_small_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert torch.equal(head.argmax(final), logits.argmax(-1))
 
 
+def test_ties_are_told_where_a_rounding_decides(tmp_path: Path) -> None:
+    head = TargetHead.of(tiny_models.save("llama", tmp_path), dtype="float32")
+    states = torch.randn(6, 48, generator=torch.Generator().manual_seed(0))
+    assert not head.ties(states).any()
+    best = head.argmax(states)
+    other = (int(best[2]) + 1) % len(head.lm_head)
+    head.lm_head[other] = head.lm_head[best[2]]
+    assert head.ties(states)[2]
+
+
 def test_weights_that_are_not_there(tmp_path: Path) -> None:
     _model("llama").save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
