@@ -1,5 +1,6 @@
 """`strata train-speculators`: speculators' own trainer, reading a dataset of Strata in place of files."""
 
+import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,8 @@ from schemas.problem import Problem
 from service.trainers.launching import KEY_VARIABLE, TRAINER, Asked, Launch, plan_speculators
 
 PROG = "strata train-speculators"
+RANK = "RANK"
+"""What torchrun numbers its processes by; one of them says what is trained."""
 DESCRIPTION = f"""Train a draft with {TRAINER}'s own trainer, reading states from a dataset, with no copy.
 
 What stands after `--` is the trainer's own. What the trainer reads beside the states is prepared once, in
@@ -26,7 +29,8 @@ def command(arguments: Sequence[str]) -> int:
     source = given.data if given.data is not None else _served(parser, given.url, given.dataset)
     asked = Asked(source, given.prepared, _names(given.fc), given.target, _names(given.split) or ())
     launch = plan_speculators(asked, words)
-    print("\n".join(in_words(launch)), file=sys.stderr, flush=True)  # noqa: T201
+    if os.environ.get(RANK, "0") == "0":
+        print("\n".join(in_words(launch)), file=sys.stderr, flush=True)  # noqa: T201
     if not given.prepare_only:
         launch.run()
     return 0
