@@ -87,12 +87,16 @@ def judge(wiring: Wiring, reported: float, data: Any) -> Told:
     others = dict.fromkeys(one for one in close if one != best)
     if best == wanted:
         outcome = "too close to call, said so" if others else "named"
-    elif wanted in others and any("too close to call" in line for line in data["verdict"]):
+    elif wanted in others and any(_is_doubt(line) for line in data["verdict"]):
         outcome = "too close to call, said so"
     else:
         outcome = "WRONG"
     accuracy = data["stored"]["rows"][0]["accuracy"]["speculators"]["pooled"]["value"]
     return Told(wiring, reported, data["trained_with"]["words"], accuracy, len(others), outcome)
+
+
+def _is_doubt(line: str) -> bool:
+    return "too close to call" in line and "off-by-one" not in line
 
 
 def key_of(candidate: Candidate) -> tuple[tuple[str, ...], int, str]:
