@@ -129,7 +129,7 @@ def variants(inputs: Inputs, changes: Sequence[Change]) -> tuple[Inputs, ...]:
     """
     norms = [change for change in changes if change.is_norm and not change.on]
     groups: list[tuple[Change, ...]] = [(change,) for change in changes]
-    groups += [group for size in range(2, len(norms) + 1) for group in combinations(norms, size)]
+    groups += combinations(norms, 2)
     plain = Inputs(inputs.fc)
     tried = [
         *(replace(plain, moved=moved) for moved in (-1, 1)),
