@@ -22,7 +22,7 @@ from rich.progress import (
 )
 
 from datagen.adapters.importing import ALL_TRAINED
-from datagen.ingest.asked import Asked
+from datagen.ingest.asked import PROVEN_FILES, Asked
 from datagen.ingest.facts import Refusal
 from datagen.ingest.formats import FORMATS
 from datagen.ingest.plan import IngestPlan, plan_ingest
@@ -59,6 +59,7 @@ def command(arguments: Sequence[str]) -> int:
         padding=given.padding,
         first_token=given.first_token,
         device=given.device,
+        prove=given.prove,
     )
     workers = given.workers or len(os.sched_getaffinity(0))
     with _steps() as on_step:
@@ -93,6 +94,13 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--unproven", action="store_true", help="take the labels on trust; the dataset says so from then on"
+    )
+    parser.add_argument(
+        "--prove",
+        type=at_least_one,
+        default=PROVEN_FILES,
+        metavar="N",
+        help=f"files that are held against the target, evenly spread (default: {PROVEN_FILES})",
     )
     parser.add_argument(
         "--masks",

@@ -7,6 +7,8 @@ from typing import Literal
 from datagen.adapters.importing import Padding
 from schemas.schema import DType
 
+PROVEN_FILES = 8
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -26,3 +28,5 @@ class Asked:
     padding: Padding = "tell"
     first_token: int | None = None
     device: str = "auto"
+    prove: int = PROVEN_FILES
+    """How many files are held against the target, at most."""

@@ -19,6 +19,11 @@ from schemas.sample import sample_id
 from schemas.schema import DTYPES
 from schemas.target import Target
 
+_WIDENED = 4
+"""How many times larger than its file a sample is at most: of 8 bits it may become one of 32."""
+_GZIP_RATIO = 1100
+"""Deflate's own limit is 1032."""
+
 
 class SlotFacts(NamedTuple):
     """One slot: where it lies, its dtype, and its shape without the rows."""
@@ -54,8 +59,11 @@ def facts_of(listed: Listed, row: ForeignRow, target: Target, *, all_trained: bo
     """Return what there is, or every reason for which it is not a sample of the target."""
     ids = row.token_ids
     n_tokens = len(ids)
-    problems = [*_id_problems(ids, target.vocab_size)]
+    problems = [*_size_problems(listed, row)]
     reason: QuarantineReason = "wrong_content"
+    if problems:
+        return Refusal(listed, reason, tuple(problems), None, row.conversation_id)
+    problems += _id_problems(ids, target.vocab_size)
     if problems:
         reason = "empty" if not n_tokens else "token_out_of_vocabulary"
         return Refusal(listed, reason, tuple(problems), None, row.conversation_id)
@@ -97,6 +105,15 @@ def mask_problems(mask: NDArray[np.generic] | None, n_tokens: int, *, all_traine
         shown = ", ".join(map(str, others[:4]))
         message = f"expected 0 and 1, got {shown}{', ...' if len(others) > 4 else ''}"
         yield Problem(where="loss_mask", kind="values", message=message)
+
+
+def _size_problems(listed: Listed, row: ForeignRow) -> Iterator[Problem]:
+    """Yield a problem of tensors that say to be larger than their file: a value may be said to repeat."""
+    said = row.token_ids.nbytes + sum(slot.rows.nbytes for slot in row.slots)
+    most = listed.path.stat().st_size * (_GZIP_RATIO if listed.path.name.endswith(".gz") else _WIDENED)
+    if said > most:
+        message = f"expected at most {most:,} bytes of tensors in a file of its size, got {said:,}"
+        yield Problem(where="file", kind="size", message=message, repair="save its tensors as they are used")
 
 
 def _id_problems(ids: NDArray[np.int64], vocab_size: int) -> Iterator[Problem]:

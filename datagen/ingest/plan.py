@@ -18,6 +18,7 @@ from datagen.ingest.formats import format_of
 from datagen.ingest.labels import label_problems, labels_of, missing_labels
 from datagen.ingest.looking import Looked, look, sorted_out
 from datagen.ingest.proof import Beginnings, Proof, proof_problems, prove
+from datagen.printing import printable
 from datagen.replay.identify_sources import ModelSource, Source
 from datagen.resume import Held, held
 from datagen.store.door import Door
@@ -84,7 +85,7 @@ class IngestPlan:
     def conversation_of(self, facts: Facts) -> str:
         """Return the conversation of a sample: as a list of rows beside, the file, or its name says."""
         known = self.opened.beside.conversations.get(facts.sample_id)
-        return known or facts.conversation_id or facts.listed.name
+        return printable(known or facts.conversation_id or facts.listed.name)
 
 
 def plan_ingest(
@@ -216,7 +217,7 @@ def _proof(
     source: Source | None,
     on_step: Callable[[int, int], None],
 ) -> Proof:
-    beginnings = Beginnings(files, facts)
+    beginnings = Beginnings(files, facts, asked.prove)
     _raise_errors("the files changed while they were looked at", beginnings.problems)
     if source is not None:
         return prove(beginnings, facts[0].slots, source, on_step)

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_samples import ForeignSample, Slot
 from datagen.adapters.importing import OpenFiles
 from datagen.ingest.facts import Facts, SlotFacts
+from datagen.ingest.norms import norms_of
+from datagen.ingest.proven_norms import Span, median_norm, span_of
 from datagen.replay.identify_answer import Identified, SlotAnswer
 from datagen.replay.identify_passes import identify_samples
 from datagen.replay.identify_slots import finest, held_dtype
@@ -20,7 +23,6 @@ from datagen.replay.identify_sources import Source
 from schemas.problem import Problem
 from schemas.schema import DType
 
-PROVEN_FILES = 8
 PROVEN_TOKENS = 256
 """Of each, from its beginning: states are causal, so the first rows of a sample need no others."""
 ENOUGH_TOKENS = 16
@@ -40,6 +42,8 @@ class SlotProof:
     p99: float | None
     nearest: str | None
     margin: float | None
+    span: Span | None
+    """Of the norms of those files."""
 
     @property
     def name(self) -> str | None:
@@ -84,10 +88,10 @@ class Proof:
 
 
 class Beginnings:
-    """The first rows of a few samples, read: of files evenly spread over all, in the files' order."""
+    """The first rows of at most so many samples, read: evenly spread over all, in the files' order."""
 
-    def __init__(self, files: OpenFiles, facts: Sequence[Facts]) -> None:
-        chosen = _spread([one for one in facts if one.n_tokens >= ENOUGH_TOKENS] or facts, PROVEN_FILES)
+    def __init__(self, files: OpenFiles, facts: Sequence[Facts], at_most: int) -> None:
+        chosen = _spread([one for one in facts if one.n_tokens >= ENOUGH_TOKENS] or facts, at_most)
         self.samples: list[ForeignSample] = []
         self.problems: list[Problem] = []
         for one in chosen:
@@ -127,12 +131,15 @@ def prove(
     return Proof(
         source=found.source or source.said,
         files=tuple(sample.file for sample in samples),
-        slots=tuple(_slot_proof(slot.name, answers) for slot, answers in zip(slots, by_slot, strict=True)),
+        slots=tuple(
+            _slot_proof(slot.name, answers, [norms_of(sample.slots[number].rows) for sample in samples])
+            for number, (slot, answers) in enumerate(zip(slots, by_slot, strict=True))
+        ),
         problems=(*beginnings.problems, *_faults(found)),
     )
 
 
-def _slot_proof(name: str, answers: Sequence[SlotAnswer]) -> SlotProof:
+def _slot_proof(name: str, answers: Sequence[SlotAnswer], norms: Sequence[NDArray[np.float32]]) -> SlotProof:
     found = [answer.found for answer in answers if answer.found is not None]
     counts: dict[str, int] = {}
     for one in found:
@@ -150,6 +157,7 @@ def _slot_proof(name: str, answers: Sequence[SlotAnswer]) -> SlotProof:
         p99=max((one.p99 for one in found), default=None),
         nearest=closest.rival if closest else None,
         margin=closest.margin if closest else None,
+        span=span_of([median_norm(one) for one in norms]),
     )
 
 

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datagen.adapters.importing import ForeignRow
-from datagen.checks.rows import row_norms, wide
 from datagen.ingest.facts import Facts, whole_mask
+from datagen.ingest.norms import norms_of
 from datagen.ingest.plan import IngestPlan
+from datagen.printing import printable
 from datagen.replay.identify_problems import listed
 from datagen.store.sample_data import SampleData
 from schemas.boundary import EMBED
@@ -17,8 +18,6 @@ from schemas.sample import prompt_id
 
 CAPTURED: dict[str, object] = {"mode": "capture"}
 """How the samples were asked for, as far as their ids say: what a run in capture mode would ask for."""
-_NORM_ROWS = 128
-"""Rows whose wide copy stays in the cache."""
 
 
 def sample_data(plan: IngestPlan, facts: Facts, row: ForeignRow) -> SampleData:
@@ -29,7 +28,7 @@ def sample_data(plan: IngestPlan, facts: Facts, row: ForeignRow) -> SampleData:
         sample_id=facts.sample_id,
         prompt_id=prompt_id(ids, CAPTURED),
         conversation_id=plan.conversation_of(facts),
-        source=facts.listed.name,
+        source=printable(facts.listed.name),
         tokens={
             "input_ids": row.token_ids.astype(np.int32),
             "loss_mask": whole_mask(row.loss_mask, facts.n_tokens),
@@ -43,16 +42,6 @@ def _contiguous(rows: NDArray[np.generic]) -> NDArray[np.generic]:
     """Copy rows together, by their bits: numpy copies a type of another library's one value at a time."""
     words = rows.view(np.dtype(f"u{rows.dtype.itemsize}"))
     return np.ascontiguousarray(words).view(rows.dtype)
-
-
-def norms_of(rows: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Return the L2 norm of each row, `[T]`; NaN or Inf where a row is not finite."""
-    norms = np.empty(len(rows), np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for first in range(0, len(rows), _NORM_ROWS):
-            block = slice(first, first + _NORM_ROWS)
-            norms[block] = row_norms(wide(rows[block]))
-    return norms
 
 
 def state_problems(sample: SampleData) -> Iterator[Problem]:

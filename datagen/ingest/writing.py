@@ -19,10 +19,12 @@ from datagen.errors import SpaceError
 from datagen.ingest.facts import Facts, Refusal, facts_of
 from datagen.ingest.looking import refusal_of
 from datagen.ingest.plan import IngestPlan, settings_of
+from datagen.ingest.proven_norms import norm_problems
 from datagen.ingest.samples import sample_data, state_problems
 from datagen.kept_norm import keep_norm_of_run
 from datagen.ledger import Ledger
 from datagen.places import is_url
+from datagen.printing import printable
 from datagen.run_ids import new_run_id
 from datagen.stopping import Stopping
 from datagen.store.closed_part import ClosedPart
@@ -126,6 +128,8 @@ class _Writing:
         self.run_id = run_id
         self.refused: list[Refusal] = list(plan.looked.refused)
         self.final_norm = "not kept: no model was given"
+        proven = plan.proof.slots if plan.proof else ()
+        self._spans = {label: slot.span for label, slot in zip(plan.labels, proven, strict=False)}
         self._stopping = stopping
         self._settings = settings
         self._on_progress = on_progress
@@ -208,7 +212,7 @@ class _Writing:
             message = "expected the file as it was looked at, got another one: it changed meanwhile"
             return _refusal(facts, "wrong_content", [Problem(where="file", kind="changed", message=message)])
         sample = sample_data(plan, facts, row)
-        problems = list(state_problems(sample))
+        problems = [*state_problems(sample), *norm_problems(sample.norms, self._spans)]
         if not problems:
             try:
                 writer.add(sample)
@@ -227,12 +231,13 @@ class _Writing:
     def quarantined(self, refusal: Refusal) -> QuarantinedSample:
         """Return the record of a sample that was not brought in."""
         known = refusal.sample_id
+        said = self.plan.opened.beside.conversations.get(known or "", refusal.conversation_id)
         return QuarantinedSample(
-            source=refusal.listed.name,
+            source=printable(refusal.listed.name),
             reason=refusal.reason,
-            detail="; ".join(map(str, refusal.problems)),
+            detail=printable("; ".join(map(str, refusal.problems))),
             run_id=self.run_id,
-            conversation_id=self.plan.opened.beside.conversations.get(known or "", refusal.conversation_id),
+            conversation_id=None if said is None else printable(said),
             sample_id=known,
         )
 

@@ -1,5 +1,6 @@
 """Files that are cut, pickled, of other shapes or hold NaN: each left out by name, the others brought in."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -315,3 +316,23 @@ def test_a_dataset_of_another_schema_is_refused_before_the_proof(folder: Path, t
         plan_ingest(unproven("speculators-v1", [folder], tmp_path, labels=labels), 2)
     assert "schema.tensors.embed" in str(error.value)
     assert Dataset.open(LocalDoor(tmp_path), "back").snapshot().version.number == 1
+
+
+def test_tensors_that_say_to_be_larger_than_their_file_are_left_out(folder: Path, tmp_path: Path) -> None:
+    file = longest(folder)
+    many = torch.zeros(1, dtype=torch.int64).expand(10**9)
+    states = [torch.ones(1, 1, dtype=torch.bfloat16).expand(10**9, 8) for _ in range(4)]
+    torch.save({"input_ids": many, "loss_mask": many, "hidden_states": states}, file)
+    found = left_out(*ingest(unproven("speculators-v1", [folder], tmp_path)))
+    assert "bytes of tensors in a file of its size" in found[str(file.relative_to(folder))]
+
+
+def test_names_that_utf8_cannot_write_are_written_all_the_same(folder: Path, tmp_path: Path) -> None:
+    (folder / "strata_rows.jsonl").unlink()
+    odd = folder / os.fsdecode(b"caf\xe9")
+    odd.mkdir()
+    longest(folder).rename(odd / longest(folder).name)
+    ingest(unproven("speculators-v1", [folder], tmp_path))
+    snapshot = back(tmp_path)
+    names = {snapshot.conversation_of(sample_id) for sample_id in snapshot.sample_ids}
+    assert any(name.startswith("caf\\udce9/data_") for name in names)

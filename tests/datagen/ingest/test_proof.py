@@ -186,3 +186,20 @@ def test_a_model_of_another_width_is_told(
 ) -> None:
     narrow: Any = SimpleNamespace(target=source.target.model_copy(update={"hidden_size": width}))
     assert told in refusal(asked(written, tmp_path), narrow)
+
+
+def test_a_file_of_another_order_among_proven_ones_is_left_out_where_norms_tell(
+    written: Path, source: ModelSource, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(written, tmp_path / "mixed"))
+    file = folder / "data_2.pt"
+    content = torch.load(file, weights_only=True)
+    content["hidden_states"].reverse()
+    torch.save(content, file)
+    plan, done = ingest(asked(folder, tmp_path, prove=2), source=source)
+    assert plan.proof is not None
+    assert plan.proof.files == ("data_0.pt", "data_9.pt")
+    assert [one.listed.name for one in done.refused] == ["data_2.pt"]
+    assert "as the proven files have" in str(done.refused[0].problems[0])
+    told = refusal(asked(folder, tmp_path / "all", prove=10), source)
+    assert "hidden_states[0]: expected embed as --labels says, got embed and final" in told
