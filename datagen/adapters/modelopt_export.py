@@ -13,7 +13,7 @@ conversation of several samples gives each a name of its own. The trainer shifts
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
@@ -80,6 +80,9 @@ class ModelOptFormat(TorchFileFormat):
             "conversation_id": row.location.conversation_id,
             "hidden_states_prenorm": target is not None and target.applies_norm,
         }
+
+    def sized_by(self, row: Row) -> Hashable:
+        return row.location.n_tokens, row.location.conversation_id
 
     def write_vocabulary(self, folder: Path, vocabulary: DraftVocabulary) -> list[str]:
         torch.save(torch.from_numpy(vocabulary.d2t), folder / VOCABULARY)

@@ -1,6 +1,6 @@
 """What formats of one `torch.save` file a sample have in common: a name and a content a row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
 from datagen.adapters.torch_files import TorchFile
@@ -18,11 +18,19 @@ class TorchFileFormat(ExportFormat):
         """Return what the file holds, tensors as `LazyTensor`."""
         raise NotImplementedError
 
+    def sized_by(self, row: Row) -> Hashable:
+        """Return what the size of a row's file follows from: rows of which it is equal have equal sizes."""
+        return row.location.n_tokens
+
     def planned(self, rows: Sequence[Row], source: Source) -> list[PlannedFile]:
-        return [
-            PlannedFile(name, (row,), TorchFile(self.content(row, source)).size_bytes)
-            for name, row in zip(self.names(rows), rows, strict=True)
-        ]
+        sizes: dict[Hashable, int] = {}
+        planned = []
+        for name, row in zip(self.names(rows), rows, strict=True):
+            key = self.sized_by(row)
+            if key not in sizes:
+                sizes[key] = TorchFile(self.content(row, source)).size_bytes
+            planned.append(PlannedFile(name, (row,), sizes[key]))
+        return planned
 
     def pieces(self, file: PlannedFile, source: Source) -> Iterator[memoryview | bytes]:
         (row,) = file.rows
