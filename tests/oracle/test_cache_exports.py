@@ -13,6 +13,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from datagen.adapters.automodel_import import AutomodelFiles
+from datagen.adapters.importing import ImportOptions
 from datagen.adapters.tensor_arrays import array_of
 from datagen.checks.rows import row_norms
 from datagen.export import Asked, plan_export, run_export
@@ -151,6 +153,34 @@ def test_a_whole_model_run_by_its_own_wrapper_makes_what_was_exported(
         expected = precomputed(target, LAYER_IDS, batch, chosen, torch.bfloat16, 0)
         for name, value in expected.items():
             assert torch.equal(got[name], value[0]), name
+
+
+def test_what_its_own_writer_makes_comes_in(
+    automodel: Any, dataset: str, model: Path, tmp_path: Path
+) -> None:
+    asked = Asked(dataset, "automodel", tmp_path / "out", fc=FC, target_model=str(model), draft_vocab_size=50)
+    folder = run_export(plan_export(asked), workers=1).path
+    manifest = automodel.read_manifest(str(folder))
+    head = load_file(model / "model.safetensors")["lm_head.weight"]
+    snapshot, chosen = open_dataset(dataset).snapshot(), torch.tensor(manifest["selected_token_ids"])
+    samples = [snapshot.read(sample_id) for sample_id in row_ids(folder)]
+    theirs = str(tmp_path / "theirs")
+    made = [_its_own(sample, manifest, head, chosen) for sample in samples]
+    for shard, first in enumerate(range(0, len(made), 3)):
+        stacked = {name: torch.cat([one[name] for one in made[first : first + 3]]) for name in made[0]}
+        automodel.write_shard(theirs, shard, stacked)
+    fields = {name: value for name, value in manifest.items() if name != "format_version"}
+    automodel.write_manifest(theirs, fields | {"shard_size": 3})
+    files = AutomodelFiles().open([Path(theirs)], ImportOptions(model_target(), first_token=7))
+    assert [problem.kind for problem in files.problems] == ["lost"]
+    assert files.claimed == FC
+    for listed, sample in zip(files.samples, samples, strict=True):
+        row = files.read(listed)
+        assert row.token_ids.tolist() == [7, *sample.tokens["input_ids"][1:].tolist()]
+        assert row.loss_mask is not None
+        assert row.loss_mask.tolist() == [0, *sample.tokens["loss_mask"][1:].tolist()]
+        for slot, name in zip(row.slots, FC, strict=True):
+            assert slot.rows.tobytes() == sample.tensors[name].tobytes()
 
 
 def _captured(model: Any, sample: SampleData) -> SampleData:

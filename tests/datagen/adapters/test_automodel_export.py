@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from datagen.commands.export import command
+from datagen.engines.final_norm import model_final_norm
 from datagen.errors import ExportError
 from datagen.export import Asked, plan_export, run_export
+from datagen.store.final_norm import apply_norm
 from datagen.store.snapshot import Sample
 from schemas.errors import StrataError
 from schemas.target import WeightsDigest
@@ -214,6 +217,17 @@ def test_the_manifest_says_what_its_trainer_and_its_reader_ask(
     table = load_file(model / "model.safetensors")["model.embed_tokens.weight"]
     assert weight.dtype == torch.float32
     assert torch.equal(weight, table.float())
+
+
+def test_a_final_that_is_stored_is_normed_by_the_models_own_norm(model: Path, tmp_path: Path) -> None:
+    reference = make_dataset(tmp_path, names=(*FC, "final"), lengths=(9, 70), target=model_target())
+    folder = export(reference, model, tmp_path / "out", draft_vocab_size=20)
+    tokens = torch.tensor(manifest_of(folder)["selected_token_ids"])
+    norm = model_final_norm(str(model))
+    for got, sample in zip(samples_of(folder), stored(reference, folder), strict=True):
+        normed = {"final_normed": apply_norm(norm, sample.tensors["final"], "bfloat16")}
+        _, probs = probabilities(replace(sample, tensors=normed), lm_head(model), tokens)
+        assert torch.equal(got["target_probs"][: sample.n_tokens - 1], probs[:-1].to(torch.bfloat16))
 
 
 def test_planned_sizes_are_exact(dataset: str, model: Path, tmp_path: Path) -> None:
