@@ -24,6 +24,9 @@ from service.wire.locations import ArrayLocation, SampleLocation
 PIECE_BYTES = 2**20
 """Read and summed at once, in whole blocks, one block at least."""
 
+STACKED_BYTES = 2**19
+"""Read at once where bytes go on from the cache into a stack."""
+
 OPEN_FILES = 128
 
 
@@ -156,15 +159,18 @@ def _refuse(problems: Sequence[Problem]) -> None:
 def _read_plane(
     file: OpenFile, array: ArrayLocation, *, plane: NDArray[np.uint8], check: bool
 ) -> list[Problem]:
-    """Read a whole array block by block, each summed and put in its place while it lies in the cache."""
+    """Read a whole array some blocks at a time, each summed and put in its place while it is in the cache."""
     problems = []
     row_bytes, size = plane.shape[1], max(array.block_bytes, 1)
-    scratch = np.empty(min(size, array.length), np.uint8)
-    for block, start in enumerate(range(0, array.length, size)):
-        piece = scratch[: min(size, array.length - start)]
+    step = max(1, STACKED_BYTES // size) * size
+    scratch = np.empty(min(step, array.length), np.uint8)
+    for start in range(0, array.length, step):
+        piece = scratch[: min(step, array.length - start)]
         _read(file, array.offset + start, piece)
-        if check and (got := checksums.crc32c(piece)) != array.blocks[block]:
-            problems.append(_changed(array, block, got))
+        for at in range(0, len(piece) if check else 0, size):
+            block = (start + at) // size
+            if (got := checksums.crc32c(piece[at : at + size])) != array.blocks[block]:
+                problems.append(_changed(array, block, got))
         first = start // row_bytes
         plane[first : first + len(piece) // row_bytes] = piece.reshape(-1, row_bytes)
     return problems

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datagen.store.trainer_rows import Listed
+from schemas.dataset_facts import DatasetFacts
 from schemas.errors import DatasetNameError
-from schemas.judging import DatasetFacts
 from schemas.reference import DatasetReference, parse_reference
 from service.client.stack import MakeStates, Stack, new_states
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from datagen.store.trainer_rows import Listed
-from schemas.judging import DatasetFacts
+from schemas.dataset_facts import DatasetFacts
 from service.client.client import LATEST, Client
 from service.client.stack import MakeStates, Stack, new_states
 from service.client.version import Version

@@ -15,11 +15,13 @@ from datagen.store.snapshot import Snapshot
 from datagen.store.splits import assign, rule_of
 from datagen.store.trainer_rows import Listed
 from schemas.boundary import FINAL_NORMED
-from schemas.judging import DatasetFacts
+from schemas.dataset_facts import DatasetFacts
 from schemas.records import BLOCK_ROWS
 from schemas.reference import DatasetReference
 from service.client.stack import MakeStates, Stack, Stacking, new_states
 from service.trainers.held import TokenRows
+
+PIECE_BYTES = 2**19
 
 
 class StoredVersion:
@@ -75,7 +77,7 @@ class StoredVersion:
                     part.read_tokens(at.row_start, at.n_tokens, name).view(np.uint8).reshape(plane.shape)
                 )
             else:
-                _fill(part, at, name, plane, self._block_rows)
+                _fill(part, at, name, plane, self._piece_bytes)
         return stacking.done()
 
     @cached_property
@@ -84,14 +86,16 @@ class StoredVersion:
         return Dataset.open(open_door(root), dataset).snapshot(version)
 
     @cached_property
-    def _block_rows(self) -> int:
-        """Rows that are read at once: a block, while it is in the cache; from a bucket all in one request."""
-        return BLOCK_ROWS if open_door(self.reference.root).local_path(self.reference.dataset) else 2**40
+    def _piece_bytes(self) -> int:
+        """Bytes that are read at once: what stays in the cache; from a bucket all, in one request."""
+        root, dataset, _ = self.reference
+        return PIECE_BYTES if open_door(root).local_path(dataset) else 2**40
 
 
-def _fill(part: PartReader, at: Location, name: str, plane: NDArray[np.uint8], block_rows: int) -> None:
+def _fill(part: PartReader, at: Location, name: str, plane: NDArray[np.uint8], piece_bytes: int) -> None:
+    """Fill a plane with a tensor's rows, some whole blocks at a time."""
     n_tokens, row_bytes = plane.shape
-    step = min(block_rows, n_tokens)
+    step = min(max(1, piece_bytes // (BLOCK_ROWS * row_bytes)) * BLOCK_ROWS, n_tokens)
     scratch = np.empty(step * row_bytes, np.uint8)
     for first in range(0, n_tokens, step):
         rows = min(step, n_tokens - first)

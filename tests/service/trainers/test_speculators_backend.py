@@ -131,6 +131,9 @@ def test_damage_is_an_error_that_names_it_and_never_a_sample_left_out(tmp_path: 
     flip(path, 70 * 16)
     with pytest.raises(CorruptError, match=r"layer4.*block 1: expected crc32c"):
         transfer.get_cached(0)
+    loader = DataLoader(Rows(transfer), batch_size=None, num_workers=1, multiprocessing_context="fork")
+    with pytest.raises(CorruptError, match=r"layer4.*block 1: expected crc32c"):
+        next(iter(loader))
 
 
 def test_it_is_reached_by_the_plug_in_point(root: Path, prepared: Prepared, files: FileTransfer) -> None:
