@@ -9,8 +9,9 @@ from datagen.draft_files import read_safetensors_names
 from datagen.errors import ConfigError
 from datagen.wiring_inputs import read_dataset, read_json, read_wiring, shape_of
 from schemas.card import Card
-from schemas.judging import Report, Sides, judge, side_problems
+from schemas.judging import Report, judge
 from schemas.problem import Problem
+from schemas.sides import Sides, side_problems
 from schemas.trainer_wiring import trained_card
 
 __all__ = ["Asked", "Report", "card_of", "check"]

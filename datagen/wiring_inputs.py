@@ -12,9 +12,10 @@ from datagen.store.errors import NotFoundError
 from datagen.store.opening import open_door
 from schemas.card import Card
 from schemas.consumers.resolution import Shape, short
-from schemas.judging import DatasetFacts, WiringFile
+from schemas.judging import DatasetFacts
 from schemas.problem import Problem
 from schemas.reference import parse_reference
+from schemas.sides import WiringFile
 from schemas.target import Target
 
 MAX_CONFIG_BYTES = 8 << 20

@@ -12,9 +12,10 @@ from schemas.consumers.declared import at_version
 from schemas.consumers.resolution import Shape
 from schemas.consumers.resolve import resolve_trainer
 from schemas.consumers.write import plain_ids
-from schemas.judging import DatasetFacts, Report, Sides, judge, named
+from schemas.judging import DatasetFacts, Report, judge, named
 from schemas.problem import Problem
 from schemas.reference import parse_reference
+from schemas.sides import Sides
 from schemas.target import Target
 from schemas.wiring import Wiring, slot_problems
 

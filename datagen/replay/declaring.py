@@ -17,8 +17,9 @@ from schemas.consumers.resolution import Resolution, Shape
 from schemas.consumers.resolve import resolve_server
 from schemas.contract.draft import FlagName
 from schemas.contract.servers import reading_of
-from schemas.judging import DatasetFacts, Report, Sides, judge, named
+from schemas.judging import DatasetFacts, Report, judge, named
 from schemas.problem import Problem
+from schemas.sides import Sides
 
 NORMS: tuple[FlagName, ...] = get_args(FlagName)
 

@@ -9,10 +9,11 @@ from pydantic.config import JsonDict
 
 from schemas.card import Card
 from schemas.consumers.resolution import Shape
-from schemas.judging import DatasetFacts, Sides, as_data, judge, side_problems
+from schemas.judging import DatasetFacts, as_data, judge
 from schemas.problem import Problem
 from schemas.reference import DatasetReference
 from schemas.request import read_wiring
+from schemas.sides import Sides, side_problems
 from service.auth import Caller, requires
 from service.catalog import LATEST, Catalog
 from service.errors import ForbiddenError, MalformedError

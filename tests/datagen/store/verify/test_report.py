@@ -23,7 +23,7 @@ from datagen.store.verify import Report, verify
 from schemas.record import canonical_json, sha256_hex
 from schemas.records import PartRecord, VersionRecord
 from schemas.schema import INPUT_IDS, LOSS_MASK, TARGET_ARGMAX
-from tests.builders import tiny_norm, tiny_schema
+from tests.builders import tiny_schema
 from tests.datagen.store.fake_parts import failed
 from tests.datagen.store.real_parts import samples_of, write_part
 
@@ -71,19 +71,6 @@ def test_a_clean_dataset_gives_nothing(root: Path) -> None:
     assert [report_of(root, number).problems for number in (1, 2, 3)] == [[], [], []]
     with pytest.raises(NotFoundError, match="got 9"):
         report_of(root, 9)
-
-
-def test_a_kept_norm_is_checked_like_all_else(root: Path) -> None:
-    dataset = Dataset.open(LocalDoor(root), "demo")
-    assert dataset.keep_final_norm(SCHEMA, tiny_norm())
-    assert report_of(root).problems == []
-    kept = first(root, "final_norms/*.json")
-    whole = kept.read_bytes()
-    kept.write_bytes(whole.replace(b'"epsilon":1e-05', b'"epsilon":-1.0'))
-    assert {problem.where for problem in report_of(root).problems} == {f"demo/final_norms/{kept.name}"}
-    kept.write_bytes(whole)
-    kept.rename(kept.with_name(f"{'0' * 64}.json"))
-    assert not report_of(root).ok
 
 
 def test_a_newest_version_without_samples_is_clean(root: Path) -> None:
