@@ -54,6 +54,8 @@ def load(file: Path, *, mapped: bool = False) -> object:
     `ForeignFileError` for a file that is not there, is cut off, or holds anything that would run.
     """
     try:
+        if not _has_plain_name(file):
+            return _load_by_content(file)
         if file.name.endswith(SAFETENSORS):
             return safetensors.torch.load_file(file, device="cpu")
         if file.name.endswith(GZIP):
@@ -71,6 +73,22 @@ def load(file: Path, *, mapped: bool = False) -> object:
     except _BROKEN as error:
         message = f"expected a whole file of torch.save, got {_first(error) or type(error).__name__}"
         raise refused(file, "damaged", message, "copy it again, or make it again: it was cut off") from error
+
+
+def _has_plain_name(file: Path) -> bool:
+    """Say whether both libraries can open a file by its name: they know names in UTF-8 alone."""
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _load_by_content(file: Path) -> object:
+    data = file.read_bytes()
+    if file.name.endswith(SAFETENSORS):
+        return safetensors.torch.load(data)
+    return _load_torch(io.BytesIO(gzip.decompress(data) if file.name.endswith(GZIP) else data))
 
 
 def _load_torch(file: Path | io.BytesIO, *, mapped: bool = False) -> object:
