@@ -95,7 +95,9 @@ def _pip(*arguments: str) -> None:
     subprocess.run(command, check=True)
 
 
-def extract(model: Path, ids: list[int], prompts: list[list[int]], folder: Path) -> Answer:
+def extract(
+    model: Path, ids: list[int], prompts: list[list[int]], folder: Path, dtype: str = "float32"
+) -> Answer:
     """Ask what `extract_hidden_states` stores for these ids, as one batch. `folder` is empty and ours.
 
     Raises VllmError where vLLM dies of the question.
@@ -105,7 +107,7 @@ def extract(model: Path, ids: list[int], prompts: list[list[int]], folder: Path)
     speculative = {"method": "extract_hidden_states", **setting}
     # The writing of a request's states is begun by the step after its last, which only the engine's own
     # process goes on to take.
-    return _ask(model, speculative, prompts, folder, engine_process=True)
+    return _ask(model, speculative, prompts, folder, engine_process=True, dtype=dtype)
 
 
 def serve(model: Path, draft: Path, prompts: list[list[int]], folder: Path) -> Answer:
@@ -118,10 +120,16 @@ def serve(model: Path, draft: Path, prompts: list[list[int]], folder: Path) -> A
 
 
 def _ask(
-    model: Path, speculative: dict[str, Any], prompts: list[list[int]], folder: Path, engine_process: bool
+    model: Path,
+    speculative: dict[str, Any],
+    prompts: list[list[int]],
+    folder: Path,
+    *,
+    engine_process: bool,
+    dtype: str = "float32",
 ) -> Answer:
     question = folder / "question.json"
-    asked = {"model": str(model.resolve()), "speculative": speculative, "prompts": prompts}
+    asked = {"model": str(model.resolve()), "dtype": dtype, "speculative": speculative, "prompts": prompts}
     question.write_text(json.dumps(asked), encoding="utf-8")
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | {
         "PYTHONPATH": str(INSIDE),

@@ -1,9 +1,9 @@
 """Answers one question with a real vLLM: `python answer.py QUESTION.json`, beside which the answer is put.
 
-A question holds `model` (a folder), `prompts` (lists of token ids) and `speculative` (vLLM's own setting).
-With the method `extract_hidden_states` the answer is what the connector wrote; with `eagle3` it is what the
-draft's own `combine_hidden_states` was handed. `answer.safetensors` holds a tensor `{i}` [token, width] for
-each prompt, and `answer.json` says which runner served, and with which norms the draft ran.
+A question holds `model` (a folder), `dtype`, `prompts` (lists of token ids) and `speculative` (vLLM's own
+setting). With the method `extract_hidden_states` the answer is what the connector wrote; with `eagle3` it is
+what the draft's own `combine_hidden_states` was handed. `answer.safetensors` holds a tensor `{i}` [token,
+width] for each prompt, and `answer.json` says which runner served, and with which norms the draft ran.
 """
 
 import json
@@ -42,7 +42,7 @@ def main() -> None:
 def _settings(question: dict[str, Any], folder: Path, extracts: bool) -> dict[str, Any]:
     settings = {
         "model": question["model"],
-        "dtype": "float32",
+        "dtype": question["dtype"],
         "enforce_eager": True,
         "enable_prefix_caching": False,
         "max_model_len": 512,
