@@ -304,6 +304,19 @@ def test_a_vocabulary_stands_in_each_formats_own_form(dataset: str, tmp_path: Pa
     assert (offsets.dtype, offsets.tolist()) == (torch.int64, d2t)
 
 
+@pytest.mark.parametrize("name", ["speculators-v1", "specforge", "modelopt", "eagle"])
+def test_two_exports_of_one_version_are_equal_whoever_wrote_which_file(
+    name: str, dataset: str, tmp_path: Path
+) -> None:
+    size = None if name == "eagle" else VOCABULARY
+    listed = []
+    for number, workers in enumerate((1, 3)):
+        plan = plan_export(Asked(dataset, name, tmp_path / str(number), draft_vocab_size=size))
+        run_export(plan, workers)
+        listed.append((tmp_path / str(number) / "strata_files.sha256").read_text())
+    assert listed[0] == listed[1]
+
+
 def test_a_vocabulary_that_cannot_be_is_refused(dataset: str, tmp_path: Path) -> None:
     for name, size, told in (
         ("eagle", 9, "a format with a file for it"),
