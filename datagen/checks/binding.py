@@ -109,8 +109,9 @@ class Binding:
 
     def says(self, capture: Capture, other: Prompt) -> float | None:
         """Return how far another sample's tokens stand out in the states of a capture, where that is evidence
-        that they are its states."""
+        that they are its states: where both begin alike, the states of both are the same."""
         at = picked(other.input_ids, other.loss_mask, len(capture.token_ids))
+        at = at[at >= _alike(capture.token_ids, other.input_ids)]
         if len(at) < LEAST_ROWS:
             return None
         found = self._stand_out(self.normed(capture, at), other.input_ids[at + 1])

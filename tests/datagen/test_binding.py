@@ -117,6 +117,21 @@ def test_text_that_nobody_can_foresee_is_held_once_and_then_counted() -> None:
     assert part.counts.unbound == 39
 
 
+def test_a_sample_that_goes_on_with_another_one_is_not_taken_for_it() -> None:
+    """Pieces of one conversation, each trained on its last turn: the beginning of both is the same."""
+    (shorter,) = prompts(1, length=60)
+    rest = prompts(1, length=60, seed=5)[0].input_ids
+    ids = np.concatenate([shorter.input_ids, rest])
+    longer = prompt_of(ids.tolist(), trained_from=60)
+    final = np.concatenate([foreseen(ids).tensors["final"][:60], foreseen(ids, 0.0).tensors["final"][60:]])
+    binding = replace(bound_by(), by_embed=False)
+    part = PartBinding(binding, SCHEMA, Calibration(), [longer, shorter])
+    capture = Capture(ids, {"final": final}, {})
+    assert binding.look(longer, capture).kind == "untold"
+    assert binding.says(replace(capture, token_ids=np.roll(ids, 1)), shorter) is not None
+    assert part.look(longer, capture) == "held"
+
+
 def test_short_samples_are_counted() -> None:
     (short,) = prompts(1, length=9)
     part = PartBinding(replace(bound_by(), by_embed=False), SCHEMA, Calibration(), [short])
