@@ -28,7 +28,9 @@ from datagen.store.opening import open_door
 from datagen.store.snapshot import Snapshot
 from datagen.store.splits import assign, rule_of
 from datagen.store.trainer_rows import ROWS, in_rows, rows_text
+from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.card import Card
+from schemas.final_norm import FinalNorm
 from schemas.judging import DatasetFacts, Report
 from schemas.problem import Problem
 from schemas.record import canonical_json, sha256_hex
@@ -95,6 +97,12 @@ class ExportPlan:
         return sum(row.location.n_tokens for row in self.rows)
 
     @property
+    def made_by(self) -> FinalNorm | None:
+        """The target's norm where a tensor of the wiring is made by it, and not stored."""
+        made = set(self.source.derived).intersection(self.source.wiring.tensors)
+        return self.source.final_norm if made else None
+
+    @property
     def identity(self) -> bytes:
         """What an export that was begun must have in common to be gone on with, as canonical JSON."""
         return canonical_json(
@@ -103,6 +111,7 @@ class ExportPlan:
                 "file_format": self.format.name,
                 "card": self.card.model_dump(mode="json"),
                 "splits": list(self.asked.splits),
+                "final_norm": self.made_by.sha256 if self.made_by else None,
                 "draft_vocab_size": self.asked.draft_vocab_size,
                 "sequence_length": self.asked.sequence_length,
                 "probs_top_k": self.asked.probs_top_k,
@@ -224,8 +233,18 @@ def judged(
         raise ConfigError(f"no such tensor of {facts.schema.target.model_id}", wrong)
     wiring, report, problems = trainer_wiring(facts, trainer, fc, target)
     if wiring is None:
-        raise ExportError(f"{facts.reference} cannot be exported for {trainer}", problems)
+        told = [_with_flag(problem, facts) for problem in problems]
+        raise ExportError(f"{facts.reference} cannot be exported for {trainer}", told)
     return wiring, report
+
+
+def _with_flag(problem: Problem, facts: DatasetFacts) -> Problem:
+    """Say of layer ids, which are a trainer's own numbers, what to write here: the tensors' names."""
+    if problem.kind not in ("ids", "boundary", "slots") or "ids" not in problem.where:
+        return problem
+    inputs = [name for name in facts.schema.names if name not in (FINAL, FINAL_NORMED)]
+    repair = f"name the draft's input with --fc, of {', '.join(inputs)}"
+    return problem.model_copy(update={"repair": repair})
 
 
 def rows_of(snapshot: Snapshot, splits: Sequence[str]) -> tuple[tuple[Row, ...], int]:

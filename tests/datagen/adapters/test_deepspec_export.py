@@ -127,8 +127,10 @@ def test_a_final_that_is_stored_is_normed_on_its_way(tmp_path: Path) -> None:
 
 
 def test_without_fc_it_says_that_its_trainer_has_no_default(dataset: str, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="DeepSpec has no default"):
+    with pytest.raises(ExportError, match="DeepSpec has no default") as error:
         plan_export(Asked(dataset, "deepspec", tmp_path / "out"))
+    (problem,) = error.value.problems
+    assert problem.repair == "name the draft's input with --fc, of embed, layer2, layer4, layer5"
 
 
 @pytest.mark.parametrize(
