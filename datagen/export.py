@@ -111,23 +111,15 @@ class ExportPlan:
                 "file_format": self.format.name,
                 "card": self.card.model_dump(mode="json"),
                 "splits": list(self.asked.splits),
-                "final_norm": self.made_by.sha256 if self.made_by else None,
                 "draft_vocab_size": self.asked.draft_vocab_size,
                 "sequence_length": self.asked.sequence_length,
                 "probs_top_k": self.asked.probs_top_k,
-                "final_norm": self._norm_digest,
+                "final_norm": self.made_by.sha256 if self.made_by else None,
                 "rows": len(self.rows),
                 "train_rows": self.n_train,
                 "tokens": self.n_tokens,
             }
         )
-
-    @property
-    def _norm_digest(self) -> str | None:
-        norm, source = self.source.final_norm, self.source
-        if norm is None or not set(source.derived).intersection(source.wiring.tensors):
-            return None
-        return sha256_hex(norm.to_json())
 
     @property
     def next_step(self) -> str:

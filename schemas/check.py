@@ -267,6 +267,6 @@ def _how_to_get(name: str, schema: Schema) -> str:
     if name == FINAL_NORMED and FINAL in schema.names:
         return (
             "the dataset has final, and not the target's norm, which makes final_normed of it: keep it with "
-            "`strata norm --dataset ROOT/DATASET --target-model MODEL`"
+            "`strata norm --dataset ROOT/DATASET --target-model MODEL`; an export takes --target-model too"
         )
     return f"add {name} to tensors.names and make a dataset with it"

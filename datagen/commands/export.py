@@ -176,9 +176,8 @@ def in_words(plan: ExportPlan, written: Written | None) -> Iterator[str]:
     held_out = len(plan.rows) - plan.n_train
     yield f"dataset  {dataset}: {len(plan.rows):,} samples, {plan.n_tokens:,} tokens"
     yield f"format   {plan.format.name}, for {wiring.title}: input {', '.join(wiring.fc)}{target}"
-    norm = plan.source.final_norm
-    if norm is not None and set(plan.source.derived).intersection(wiring.tensors):
-        yield f"made     {derived_note(norm)}"
+    if plan.made_by is not None:
+        yield f"made     {derived_note(plan.made_by)}"
     if plan.format.made_told:
         yield f"made     {plan.format.made_told}"
     if plan.format.holds_out:
