@@ -114,7 +114,7 @@ class ExportPlan:
                 "draft_vocab_size": self.asked.draft_vocab_size,
                 "sequence_length": self.asked.sequence_length,
                 "probs_top_k": self.asked.probs_top_k,
-                "final_norm": self.made_by.sha256 if self.made_by else None,
+                "final_norm": sha256_hex(self.made_by.content) if self.made_by else None,
                 "rows": len(self.rows),
                 "train_rows": self.n_train,
                 "tokens": self.n_tokens,
