@@ -12,7 +12,11 @@ from safetensors.torch import load_file, save_file
 from datagen.adapters.automodel_import import AutomodelFiles
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.importing import ImportOptions, OpenFiles
+from datagen.commands.ingest import command
+from datagen.errors import IngestError
 from datagen.export import Asked, plan_export, run_export
+from datagen.store.dataset import Dataset
+from datagen.store.local import LocalDoor
 from tests.datagen.adapters.export_builders import make_dataset, open_dataset
 from tests.datagen.adapters.target_builders import model_target, save_model
 from tests.datagen.adapters.test_deepspec_export import row_ids
@@ -98,6 +102,21 @@ def test_the_first_token_of_anothers_cache_is_asked_for(cache: Path) -> None:
     assert row.token_ids.tolist() == [7, *stored[: n_tokens - 1].tolist()]
     assert row.loss_mask is not None
     assert row.loss_mask[0] == 0
+
+
+def test_the_command_takes_the_first_token(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cache / "strata_first_tokens.safetensors").unlink()
+    given = [str(cache), "--format", "automodel", "--dataset", f"{tmp_path}/back", "--unproven"]
+    with pytest.raises(IngestError, match="give --first-token with the id that every prompt begins with"):
+        command(given)
+    assert command([*given, "--first-token", "7"]) == 0
+    said = capsys.readouterr().out
+    assert "aux_hidden_states[0]: layer2" in said
+    assert "keeps no final state" in said
+    snapshot = Dataset.open(LocalDoor(tmp_path), "back").snapshot()
+    assert [int(snapshot.read(one).tokens["input_ids"][0]) for one in snapshot.sample_ids] == [7] * 4
 
 
 def test_first_tokens_of_another_number_of_samples_are_refused(cache: Path) -> None:
