@@ -94,7 +94,8 @@ class PartMaker:
             with WriteBehind(writer, self.engine.schema, self.run_id, self.progress, checks) as behind:
                 unfinished, engine_seconds = self._capture(batched, behind)
             checking = time.monotonic()
-            behind.settle(self.engine)
+            # A sample that was held for its doubt tells more of its part than one that is drawn.
+            again = () if behind.settle(self.engine) else again
             on_policy = OnPolicyCounts() if checks.on_policy is None else checks.on_policy.counts(self.engine)
             wrong = self._part_problems(again, behind, on_policy)
             check_seconds = behind.check_seconds + time.monotonic() - checking

@@ -123,16 +123,22 @@ class WriteBehind:
         elif bound == "passed":
             self._write(prompt, capture)
 
-    def settle(self, engine: Engine) -> None:
-        """Decide about the samples that were held back, by a second pass each, once the thread has ended."""
+    def settle(self, engine: Engine) -> bool:
+        """Decide about the samples that were held back, by a second pass each, once the thread has ended.
+
+        Return whether there was one, and all were as the first.
+        """
         binding = self._checks.binding
+        n_before, differing = binding.counts.again, 0
         for prompt, capture in binding.held:
             (again,) = engine.submit([binding.beginning(prompt).input_ids.tolist()]).result()
             problems = binding.second_pass(prompt, capture, again)
             if problems:
+                differing += 1
                 self._refuse(prompt, "wrong_content", *problems)
             else:
                 self._write(prompt, capture)
+        return binding.counts.again > n_before and not differing
 
     def _write(self, prompt: Prompt, capture: Capture) -> None:
         try:
