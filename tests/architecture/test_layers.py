@@ -28,6 +28,7 @@ BREACHES: dict[str, tuple[str, str]] = {
         "datagen/units.py",
         "torch",
     ),
+    "a trainer's own packages only in its plug-in point": ("service/catalog.py", "hs_connectors"),
     "ray only in the fleet and its worker": ("datagen/driver.py", "ray"),
     "what a request is answered with knows no server": ("service/catalog.py", "uvicorn"),
     "fastapi only in the app and its routes": ("service/catalog.py", "fastapi"),
