@@ -1,6 +1,6 @@
-"""What an export of Strata's leaves beside its files: the card, and which sample each row is.
+"""What an export of Strata's leaves beside its files: the card, which sample each row is, and checksums.
 
-Both are looked for in the folders that were given and in those above them, where a format keeps its states in
+They are looked for in the folders that were given and in those above them, where a format keeps its states in
 a folder of their own.
 """
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 from datagen.cards import read_card
 from datagen.errors import IngestError
+from datagen.export_folder import SUMS
+from datagen.ingest.sums import Sums, read_sums
 from datagen.store.trainer_rows import ROWS
 from schemas.card import CARD_FILE, Card
 from schemas.problem import Problem
@@ -18,17 +20,23 @@ from schemas.problem import Problem
 
 @dataclass(frozen=True)
 class Beside:
-    """The card, and the conversation of each sample by its id; empty where no export lies there."""
+    """The card, each sample's conversation by its id, and the files' checksums; empty without an export."""
 
     card: Card | None = None
     conversations: Mapping[str, str] = field(default_factory=dict)
+    sums: Sums = field(default_factory=Sums)
 
 
 def read_beside(paths: Sequence[Path]) -> Beside:
-    """Read both; raises `ConfigError` or `RecordError` for a damaged card, `IngestError` for damaged rows."""
+    """Read them; raises `ConfigError` or `RecordError` for a damaged card, `IngestError` for damaged rows."""
     card = _find(paths, CARD_FILE)
     rows = _find(paths, ROWS)
-    return Beside(read_card(card) if card else None, dict(_rows(rows)) if rows else {})
+    sums = _find(paths, SUMS)
+    return Beside(
+        read_card(card) if card else None,
+        dict(_rows(rows)) if rows else {},
+        read_sums(sums) if sums else Sums(),
+    )
 
 
 def _find(paths: Sequence[Path], name: str) -> Path | None:

@@ -211,6 +211,8 @@ class _Writing:
         if now != facts:
             message = "expected the file as it was looked at, got another one: it changed meanwhile"
             return _refusal(facts, "wrong_content", [Problem(where="file", kind="changed", message=message)])
+        if (changed := plan.opened.beside.sums.problem(facts.listed.path)) is not None:
+            return _refusal(facts, "wrong_content", [changed])
         sample = sample_data(plan, facts, row)
         problems = [*state_problems(sample), *norm_problems(sample.norms, self._spans)]
         if not problems:

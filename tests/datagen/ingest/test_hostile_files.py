@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from datagen.adapters.errors import ForeignFileError
 from datagen.errors import IngestError
+from datagen.export_folder import SUMS
 from datagen.ingest.looking import Looked
 from datagen.ingest.plan import IngestPlan, plan_ingest
 from datagen.ingest.writing import Ingested, write
@@ -47,8 +48,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(exported: Path, tmp_path: Path) -> Path:
-    """speculators v1: a file a sample, `data_{row}.pt`; to be damaged."""
-    return Path(shutil.copytree(exported / "v1", tmp_path / "v1"))
+    """speculators v1: a file a sample, `data_{row}.pt`; to be damaged, so without the list of checksums."""
+    return Path(shutil.copytree(exported / "v1", tmp_path / "v1", ignore=shutil.ignore_patterns(SUMS)))
 
 
 @pytest.fixture
@@ -95,6 +96,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
     damages = [*(damage.__name__ for damage in WRONG), *(damage.__name__ for damage in UNREADABLE)]
     dataset = make_dataset(root, ("layer3", "layer5", "layer6", "final"), range(10, 10 + 2 * len(damages)))
     folder = export(dataset, "speculators-v1", root / "v1")
+    (folder / SUMS).unlink()
     files = sorted(folder.rglob("data_*.pt"))
     lengths = {file.name: len(torch.load(file, weights_only=True)["input_ids"]) for file in files}
     for file, damage in zip(files, WRONG, strict=False):
@@ -336,3 +338,15 @@ def test_names_that_utf8_cannot_write_are_written_all_the_same(folder: Path, tmp
     snapshot = back(tmp_path)
     names = {snapshot.conversation_of(sample_id) for sample_id in snapshot.sample_ids}
     assert any(name.startswith("caf\\udce9/data_") for name in names)
+
+
+def test_a_bit_that_turned_over_in_an_export_is_found_by_its_list(now: Path, tmp_path: Path) -> None:
+    file = now / "hidden_states" / "hs_4.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 1
+    file.write_bytes(data)
+    found = left_out(*ingest(unproven("speculators", [now], tmp_path)))
+    assert found.keys() == {"hidden_states/hs_4.safetensors"}
+    assert "as the export's list says, got" in found["hidden_states/hs_4.safetensors"]
+    (now / SUMS).unlink()
+    assert ingest(unproven("speculators", [now], tmp_path / "other"))[1].refused == ()

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from datagen.commands.ingest import command
+from datagen.export_folder import SUMS
 from datagen.ingest.formats import FORMATS
 from schemas.command import guarded
 from tests.datagen.adapters.export_builders import LENGTHS, make_dataset
@@ -60,6 +61,7 @@ def test_a_dry_run_says_what_would_be_written_and_writes_nothing(
 
 def test_json_tells_all_of_it(exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(shutil.copytree(exported, tmp_path / "out"))
+    (folder / SUMS).unlink()
     (file,) = folder.rglob("data_3.pt")
     content = torch.load(file, weights_only=True)
     content["hidden_states"][0][0] = float("nan")
