@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRMSNorm
 
 from datagen.engines import final_norm
 from datagen.engines.end_modules import find_ends
@@ -59,6 +60,17 @@ def with_random_norm(folder: Path, copy: Path) -> Path:
             weights[name] = one + 0.3 * torch.randn(one.shape, generator=generator).to(one.dtype)
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
     return copy
+
+
+def test_where_rounding_ends_is_seen(
+    tiny_folder: TinyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two arithmetics that differ in the last place of a few values: by the order of a cast and a product."""
+    folder = with_random_norm(tiny_folder("llama"), tmp_path / "model")
+    assert model_final_norm(str(folder)).casts == "before_scale"
+    norm = GptOssRMSNorm(48)
+    monkeypatch.setattr(final_norm, "find_ends", lambda config: find_ends(config)._replace(norm=norm))
+    assert model_final_norm(str(folder)).casts == "after_scale"
 
 
 class Softened(nn.Module):
