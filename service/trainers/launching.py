@@ -68,11 +68,14 @@ def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
     meant, notes = judged(held, asked)
     trainer = _Speculators()
     known = trainer.read(words)
-    shape = trainer.shape(known.values)
     arguments = _loaded("service.trainers.speculators_arguments")
-    target = meant.card.target
-    if wrong := list(arguments.shape_problems(target, shape, "--verifier-name-or-path")):
-        raise TrainerError("the trainer is given another model than the states are of", wrong)
+    card = meant.card
+    wrong = [
+        *arguments.shape_problems(card.target, trainer.shape(known.values), "--verifier-name-or-path"),
+        *arguments.contradictions(known, card.wiring, asked.folder),
+    ]
+    if wrong:
+        raise TrainerError("the trainer is told otherwise than the dataset is wired", wrong)
     prepared = _loaded("service.trainers.preparing").prepare(asked.folder, held, meant)
     whole = arguments.completed(words, known, prepared, held.source)
     return Launch(held, prepared, tuple(whole), notes, trainer.main)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from datagen.store.trainer_rows import keeps_conversations, train_ratio
 from schemas.problem import Problem
 from schemas.target import Target
+from schemas.wiring import Wiring
 from service.trainers.errors import TrainerError
 from service.trainers.prepared import Prepared
 from service.trainers.speculators_backend import NAME, SOURCE_FLAG
@@ -39,7 +40,10 @@ class Shape(Protocol):
 
 
 def completed(words: Sequence[str], settings: Settings, prepared: Prepared, source: str) -> list[str]:
-    """Return the words with what they lack; raises `TrainerError` with everything that contradicts."""
+    """Return the words with what they lack; raises `TrainerError` for rows that are cut in a wrong place.
+
+    The settings contradict nothing: `contradictions` says no first.
+    """
     n_rows, n_train = prepared.n_rows, prepared.n_train
     added: dict[str, Sequence[object]] = {
         "data_path": [prepared.folder],
@@ -48,8 +52,8 @@ def completed(words: Sequence[str], settings: Settings, prepared: Prepared, sour
         "on_missing": ["raise"],
         "train_data_ratio": [train_ratio(n_train, n_rows)],
     }
-    if problems := [*_contradictions(settings, prepared)]:
-        raise TrainerError("the trainer is told otherwise than the dataset is wired", problems)
+    if problems := [*_wrong_cut(settings, prepared)]:
+        raise TrainerError("the trainer is told to cut the rows in a wrong place", problems)
     missing = [
         piece
         for name, values in added.items()
@@ -57,6 +61,25 @@ def completed(words: Sequence[str], settings: Settings, prepared: Prepared, sour
         for piece in (_flag(name), *map(str, values))
     ]
     return [*words, *missing, SOURCE_FLAG, source]
+
+
+def contradictions(settings: Settings, wiring: Wiring, folder: Path) -> Iterator[Problem]:
+    """Yield where the trainer is told otherwise than `wiring` and a folder that is prepared for it say."""
+    values = settings.values
+    if (kind := values["speculator_type"]) not in TYPES:
+        message = f"expected one of {', '.join(TYPES)}, whose input is {', '.join(wiring.fc)}, got {kind!r}"
+        yield _problem("speculator_type", message, "train one of these")
+    if "data_path" in settings.said and Path(values["data_path"]).resolve() != folder.resolve():
+        message = f"expected {folder.resolve()}, got {Path(values['data_path']).resolve()}"
+        yield _problem("data_path", message, "leave it out")
+    if "hidden_states_backend" in settings.said and values["hidden_states_backend"] != NAME:
+        message = f"expected {NAME}, got {values['hidden_states_backend']!r}"
+        yield _problem("hidden_states_backend", message, "leave it out")
+    for name in ("hidden_states_path", "strata_source"):
+        if name in settings.said:
+            message = f"expected it left out: states are read from the dataset, got {values[name]!r}"
+            yield _problem(name, message, "leave it out")
+    yield from _wrong_ids(settings, wiring)
 
 
 def shape_problems(target: Target, config: Shape, where: str) -> Iterator[Problem]:
@@ -73,31 +96,7 @@ def shape_problems(target: Target, config: Shape, where: str) -> Iterator[Proble
             yield Problem(where=where, kind="target", message=message, repair=repair)
 
 
-def _contradictions(settings: Settings, prepared: Prepared) -> Iterator[Problem]:
-    values, wiring = settings.values, prepared.meant.card.wiring
-    if (kind := values["speculator_type"]) not in TYPES:
-        message = f"expected one of {', '.join(TYPES)}, whose input is {', '.join(wiring.fc)}, got {kind!r}"
-        yield _problem("speculator_type", message, "train one of these")
-    folder = Path(values["data_path"]).resolve()
-    if "data_path" in settings.said and folder != prepared.folder.resolve():
-        yield _problem("data_path", f"expected {prepared.folder}, got {folder}", "leave it out")
-    if "hidden_states_backend" in settings.said and values["hidden_states_backend"] != NAME:
-        message = f"expected {NAME}, got {values['hidden_states_backend']!r}"
-        yield _problem("hidden_states_backend", message, "leave it out")
-    for name in ("hidden_states_path", "strata_source"):
-        if name in settings.said:
-            message = f"expected it left out: states are read from the dataset, got {values[name]!r}"
-            yield _problem(name, message, "leave it out")
-    yield from _wrong_ids(settings, prepared)
-    if "train_data_ratio" in settings.said:
-        yield from _wrong_ratio(float(values["train_data_ratio"]), prepared)
-    elif prepared.n_train == prepared.n_rows:
-        message = "expected rows held out for validation, as the trainer demands, got none"
-        yield _problem("train_data_ratio", message, "give --split TRAINING,VALIDATION, or a ratio below 1")
-
-
-def _wrong_ids(settings: Settings, prepared: Prepared) -> Iterator[Problem]:
-    wiring = prepared.meant.card.wiring
+def _wrong_ids(settings: Settings, wiring: Wiring) -> Iterator[Problem]:
     meant = f"{' '.join(map(str, wiring.boundaries))} ({', '.join(wiring.fc)})"
     repair = (
         f"leave it out, or give --fc with the tensors that are meant; prepared for {', '.join(wiring.fc)}"
@@ -112,6 +111,14 @@ def _wrong_ids(settings: Settings, prepared: Prepared) -> Iterator[Problem]:
         if trained is not None and tuple(trained) != wiring.boundaries:
             message = f"expected a draft whose input is {meant}, got one of {' '.join(map(str, trained))}"
             yield _problem("from_pretrained", message, "give --fc with the tensors that it was trained on")
+
+
+def _wrong_cut(settings: Settings, prepared: Prepared) -> Iterator[Problem]:
+    if "train_data_ratio" in settings.said:
+        yield from _wrong_ratio(float(settings.values["train_data_ratio"]), prepared)
+    elif prepared.n_train == prepared.n_rows:
+        message = "expected rows held out for validation, as the trainer demands, got none"
+        yield _problem("train_data_ratio", message, "give --split TRAINING,VALIDATION, or a ratio below 1")
 
 
 def _wrong_ratio(ratio: float, prepared: Prepared) -> Iterator[Problem]:
