@@ -88,3 +88,15 @@ def test_a_stop_text_ends_an_answer_where_the_engine_hf_ends_it(
     assert answers == other.answer(asked, sampling, range(4))  # type: ignore[attr-defined]
     assert any(answer.finish == "stop" for answer in answers)
     other.close()
+
+
+def test_drawn_answers_repeat_by_their_seeds_in_any_batch(engine: Engine, batch: list[list[int]]) -> None:
+    asked = [ids[:16] for ids in batch[:6]]
+    sampling = Sampling(max_tokens=16, sample_tokens=200, temperature=0.8, top_p=0.9)
+    first = engine.answer(asked, sampling, range(6))  # type: ignore[attr-defined]
+    assert engine.answer(asked, sampling, range(6)) == first  # type: ignore[attr-defined]
+    turned = engine.answer(asked[::-1], sampling, range(6)[::-1])  # type: ignore[attr-defined]
+    assert turned[::-1] == first
+    (alone,) = engine.answer(asked[2:3], sampling, [2])  # type: ignore[attr-defined]
+    assert alone == first[2]
+    assert engine.answer(asked, sampling, range(6, 12)) != first  # type: ignore[attr-defined]

@@ -53,14 +53,19 @@ def settings(folder: Path, model: Path, **changes: Any) -> Mapping[str, Any]:
     }
 
 
-def test_a_run_captures_through_vllm_and_verifies(tmp_path: Path) -> None:
-    model = small_models.save("llama", tmp_path / "model")
+def write_token_prompts(folder: Path) -> None:
+    """Write `prompts.jsonl`: 8 prompts of the small models' ids, of 5 to 90 tokens."""
     rng = np.random.default_rng(2)
     records: list[dict[str, Any]] = []
     for number, length in enumerate((5, 90, 33, 7, 64, 18, 41, 12)):
         ids = rng.integers(0, VOCAB, length).tolist()
         records.append({"id": f"c{number}", "input_ids": ids, "loss_mask": [0, *[1] * (length - 1)]})
-    jsonl(tmp_path / "prompts.jsonl", records)
+    jsonl(folder / "prompts.jsonl", records)
+
+
+def test_a_run_captures_through_vllm_and_verifies(tmp_path: Path) -> None:
+    model = small_models.save("llama", tmp_path / "model")
+    write_token_prompts(tmp_path)
     strata("run", *flags(settings(tmp_path, model)))
     assert "vllm" in strata("show", str(tmp_path / "data" / "small"))
     strata("verify", str(tmp_path / "data" / "small"))

@@ -1,7 +1,9 @@
 """The engine `openai` against a real `vllm serve`: its contract, every boundary, the clean-up of files."""
 
+import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +12,14 @@ from datagen.engines.base import Engine
 from datagen.engines.opening import open_engine, read_target
 from datagen.engines.settings import EngineSettings
 from schemas.boundary import all_names
+from schemas.calibration import CalibrationRecord
 from schemas.schema import Schema
 from tests.contract.engine_contract import EngineContract, token_errors
+from tests.datagen.run_builders import flags
 from tests.with_vllm import small_models
 from tests.with_vllm.serving import SHARED, served, serving
+from tests.with_vllm.test_run import settings as run_settings
+from tests.with_vllm.test_run import strata, write_token_prompts
 
 N_LAYERS = 4
 NAMES = ("embed", "layer2", "final", "final_normed")
@@ -80,3 +86,32 @@ def test_what_was_proven(settings: EngineSettings, engine: Engine) -> None:
     assert engine.info.extra["proven"] == "embed, final"
     assert engine.info.version.startswith("vllm 0.32")
     assert os.listdir(settings.openai.shared_folder) == []
+
+
+def test_a_run_captures_through_the_server_and_leaves_nothing_there(
+    settings: EngineSettings, tmp_path: Path
+) -> None:
+    """Driver, Ray worker, parts, the audit set against transformers, and every byte verified."""
+    write_token_prompts(tmp_path)
+    own = settings.openai
+    changes = {
+        "engine.name": "openai",
+        "engine.dtype": "float32",
+        "tensors.dtype": "float32",
+        "engine.openai.base_url": own.base_url,
+        "engine.openai.shared_folder": own.shared_folder,
+        "engine.openai.layer_ids": json.dumps(own.layer_ids),
+        "prompts.max_tokens": 100,
+        "audit.samples": 4,
+    }
+    run = {
+        name: value
+        for name, value in run_settings(tmp_path, Path(str(settings.model))).items()
+        if "vllm" not in name
+    }
+    strata("run", *flags({**run, **changes}))
+    for name in ("small", "small.audit"):
+        strata("verify", str(tmp_path / "data" / name))
+    (file,) = (tmp_path / "data" / "small.audit" / "runs").glob("*/calibration.json")
+    assert CalibrationRecord.model_validate_json(file.read_bytes()).witness.startswith("transformers")
+    assert os.listdir(str(own.shared_folder)) == []
