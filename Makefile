@@ -108,7 +108,7 @@ oracle-trainers: $(READY)
 	fi
 
 .PHONY: vllm
-vllm: $(READY) $(MODEL) ## try the engine vllm inside a real vLLM for CPUs (downloads about 3 GB once; takes minutes)
+vllm: $(READY) $(MODEL) $(PROMPTS) ## try vLLM's engines and speculators' pipeline with a real vLLM for CPUs (3 GB once; takes minutes)
 	@$(BIN)/python -m tests.with_vllm $(ARGS)
 
 .PHONY: bench
