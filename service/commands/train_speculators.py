@@ -8,7 +8,8 @@ from pathlib import Path
 
 from schemas.command import Parser, UsageError
 from schemas.problem import Problem
-from service.trainers.launching import KEY_VARIABLE, TRAINER, Asked, Launch, plan_speculators
+from service.trainers.held import KEY_VARIABLE
+from service.trainers.launching import TRAINER, Asked, Launch, plan_speculators
 
 PROG = "strata train-speculators"
 RANK = "RANK"

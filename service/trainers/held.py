@@ -18,6 +18,9 @@ from schemas.errors import DatasetNameError
 from schemas.reference import DatasetReference, parse_reference
 from service.client.stack import MakeStates, Stack, new_states
 
+KEY_VARIABLE = "STRATA_KEY"
+"""The environment variable with a service's key: trainers write down their flags, and a key is no one's."""
+
 _SERVED = re.compile(r"https?://")
 
 

@@ -17,13 +17,12 @@ from typing import Any
 from schemas.problem import Problem
 from schemas.trainer_wiring import tensor_problems, trained_card, trainer_wiring
 from service.trainers.errors import NotInstalledError, TrainerError
-from service.trainers.held import Held, open_held
+from service.trainers.held import KEY_VARIABLE, Held, open_held
 from service.trainers.prepared import Meant, Prepared
 
 RELEASE = "0.9.0"
 TRAINER = f"speculators=={RELEASE}"
 PACKAGE = "strata-hidden-states"
-KEY_VARIABLE = "STRATA_KEY"
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 """torch's own switch: without it, most of the loader's time goes into fresh small pages for each batch."""
 

@@ -23,10 +23,9 @@ from schemas.card import Card
 from schemas.problem import Problem
 from schemas.trainer_wiring import tensor_problems, trained_card, trainer_wiring
 from service.trainers.errors import TrainerError
-from service.trainers.held import Held, open_held
+from service.trainers.held import KEY_VARIABLE, Held, open_held
 
 TRAINER = "specforge==0.2.0"
-KEY_VARIABLE = "STRATA_KEY"
 _DTYPES: Mapping[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,

@@ -21,12 +21,11 @@ from schemas.problem import Problem
 from service.client.rows import BITS
 from service.client.stream.memory import Memory
 from service.trainers.errors import TrainerError
-from service.trainers.held import Held, open_held
+from service.trainers.held import KEY_VARIABLE, Held, open_held
 from service.trainers.prepared import open_prepared, read_sample_ids
 
 NAME = "strata"
 SOURCE_FLAG = "--strata-source"
-KEY_VARIABLE = "STRATA_KEY"
 DTYPES: Mapping[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
