@@ -22,6 +22,9 @@ from schemas.problem import Problem
 SAFETENSORS = ".safetensors"
 TORCH = (".pt", ".pth", ".ckpt", ".bin")
 GZIP = ".gz"
+MOST_PACKED = 64
+"""How many times larger than its file a file may be when it is unpacked: states hardly pack at all."""
+_SMALL_BYTES = 2**24
 _BROKEN = (
     EOFError,
     OSError,
@@ -60,8 +63,8 @@ def load(file: Path, *, mapped: bool = False) -> object:
             return safetensors.torch.load_file(file, device="cpu")
         if file.name.endswith(GZIP):
             with gzip.open(file) as stream:
-                return _load_torch(io.BytesIO(stream.read()))
-        return _load_torch(file, mapped=mapped and zipfile.is_zipfile(file))
+                return _load_torch(io.BytesIO(_unpacked(file, stream)))
+        return _load_torch(file, mapped=_is_stored(file) and mapped)
     except FileNotFoundError as error:
         raise refused(file, "file", "expected a file, got none of this name") from error
     except pickle.UnpicklingError as error:
@@ -88,7 +91,41 @@ def _load_by_content(file: Path) -> object:
     data = file.read_bytes()
     if file.name.endswith(SAFETENSORS):
         return safetensors.torch.load(data)
-    return _load_torch(io.BytesIO(gzip.decompress(data) if file.name.endswith(GZIP) else data))
+    if file.name.endswith(GZIP):
+        data = _unpacked(file, gzip.GzipFile(fileobj=io.BytesIO(data)))
+    return _load_torch(io.BytesIO(data))
+
+
+def _unpacked(file: Path, stream: gzip.GzipFile) -> bytes:
+    most = _most_bytes(file)
+    data = stream.read(most + 1)
+    if len(data) > most:
+        raise _too_large(file, most)
+    return data
+
+
+def _is_stored(file: Path) -> bool:
+    """Say whether a file is a zip of which nothing is packed, as torch writes them: mapped, others are noise.
+
+    Raises `ForeignFileError` for one whose members unpack to more than any states do.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+    except zipfile.BadZipFile:
+        return False
+    if sum(member.file_size for member in members) > (most := _most_bytes(file)):
+        raise _too_large(file, most)
+    return all(member.compress_type == zipfile.ZIP_STORED for member in members)
+
+
+def _most_bytes(file: Path) -> int:
+    return file.stat().st_size * MOST_PACKED + _SMALL_BYTES
+
+
+def _too_large(file: Path, most: int) -> ForeignFileError:
+    message = f"expected at most {most:,} bytes when unpacked, got more"
+    return refused(file, "damaged", message, "save its tensors again, without packing them")
 
 
 def _load_torch(file: Path | io.BytesIO, *, mapped: bool = False) -> object:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datagen.adapters.importing import ForeignRow, Listed
+from datagen.adapters.safe_loading import MOST_PACKED
 from datagen.store.dtypes import dtype_name
 from schemas.problem import Problem
 from schemas.records import QuarantineReason
@@ -21,8 +22,6 @@ from schemas.target import Target
 
 _WIDENED = 4
 """How many times larger than its file a sample is at most: of 8 bits it may become one of 32."""
-_GZIP_RATIO = 1100
-"""Deflate's own limit is 1032."""
 
 
 class SlotFacts(NamedTuple):
@@ -110,7 +109,7 @@ def mask_problems(mask: NDArray[np.generic] | None, n_tokens: int, *, all_traine
 def _size_problems(listed: Listed, row: ForeignRow) -> Iterator[Problem]:
     """Yield a problem of tensors that say to be larger than their file: a value may be said to repeat."""
     said = row.token_ids.nbytes + sum(slot.rows.nbytes for slot in row.slots)
-    most = listed.path.stat().st_size * (_GZIP_RATIO if listed.path.name.endswith(".gz") else _WIDENED)
+    most = listed.path.stat().st_size * (MOST_PACKED if listed.path.name.endswith(".gz") else _WIDENED)
     if said > most:
         message = f"expected at most {most:,} bytes of tensors in a file of its size, got {said:,}"
         yield Problem(where="file", kind="size", message=message, repair="save its tensors as they are used")

@@ -1,8 +1,10 @@
 """Other libraries' files as they come: whole ones into slots, all others refused by name, and nothing run."""
 
 import gzip
+import io
 import os
 import pickle
+import zipfile
 from pathlib import Path
 
 import ml_dtypes
@@ -14,8 +16,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from datagen.adapters.errors import ForeignFileError
-from datagen.adapters.foreign_files import files_of, read_foreign
+from datagen.adapters.foreign_files import files_of, read_foreign, sample_of
 from datagen.adapters.foreign_samples import ForeignSample
+from datagen.adapters.safe_loading import load
 
 T, K, H = 7, 4, 8
 IDS = torch.arange(T)
@@ -202,3 +205,30 @@ def test_a_folder_gives_its_files_by_number(tmp_path: Path) -> None:
     assert not problems
     (tmp_path / "empty").mkdir()
     assert "got a folder of none" in files_of([tmp_path / "empty"])[1][0].message
+
+
+def test_what_unpacks_to_far_more_than_states_do_is_refused(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    torch.save({"input_ids": IDS, "hidden_states": [torch.zeros(T, 4_000_000)]}, content)
+    packed = tmp_path / "data_0.ckpt.gz"
+    packed.write_bytes(gzip.compress(content.getvalue(), 1))
+    assert "bytes when unpacked, got more" in refusal(packed)
+    content.seek(0)
+    again = tmp_path / "data_0.pt"
+    with zipfile.ZipFile(content) as inside, zipfile.ZipFile(again, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in inside.namelist():
+            archive.writestr(name, inside.read(name))
+    assert "bytes when unpacked, got more" in refusal(again)
+
+
+def test_an_archive_that_somebody_packed_again_is_not_read_as_it_lies(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    wanted = states(T, H)
+    filler = torch.randint(0, 255, (200_000,), dtype=torch.uint8)
+    torch.save({"input_ids": IDS, "hidden_states": [wanted], "filler": filler}, content)
+    packed = tmp_path / "data_0.pt"
+    with zipfile.ZipFile(content) as inside, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in inside.namelist():
+            archive.writestr(name, inside.read(name))
+    sample = sample_of(packed, load(packed, mapped=True), mapped=True)
+    np.testing.assert_array_equal(sample.slots[0].rows, wanted.numpy())
