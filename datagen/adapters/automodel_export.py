@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import save
 from torch import Tensor
 
 from datagen.adapters.automodel_layout import (
@@ -129,11 +128,11 @@ class AutomodelFormat(ExportFormat):
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True), encoding="utf-8")
         _write_table(folder / EMBEDDINGS, _head(source).embedding)
-        firsts = {
-            name: np.array([source.tokens(row, name)[0] for row in rows], np.int64)
-            for name in ("input_ids", "loss_mask")
-        }
-        (folder / FIRST_TOKENS).write_bytes(save(firsts))
+        names = ("input_ids", "loss_mask")
+        with open(folder / FIRST_TOKENS, "wb") as file:
+            file.write(header(dict.fromkeys(names, Field("I64")), len(rows)))
+            for name in names:
+                file.write(_bytes(np.array([source.tokens(row, name)[0] for row in rows], "<i8")))
         return [MANIFEST, EMBEDDINGS, FIRST_TOKENS]
 
     def write_vocabulary(self, folder: Path, vocabulary: DraftVocabulary) -> list[str]:  # noqa: ARG002

@@ -5,17 +5,13 @@ the target's. Its shift drops each sample's first token and mask; an export of o
 others they are to be said. Source of the format: `automodel_layout`.
 """
 
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file
 
 from datagen.adapters.automodel_layout import (
     CACHE_DTYPES,
@@ -31,17 +27,12 @@ from datagen.adapters.cache_folder import MANIFEST, Caches, Found, count_in, fol
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_samples import Slot
 from datagen.adapters.importing import ForeignRow, ImportOptions, OpenFiles
+from datagen.adapters.mapped_safetensors import map_tensors, placed_in
 from datagen.adapters.padding import real_tokens
 from schemas.problem import Problem
 
 _COUNTS = ("num_samples", "shard_size", "seq_length", "aux_hidden_dim", "draft_vocab_size")
 _READ = ("input_ids", "attention_mask", "loss_mask", "aux_hidden_states")
-_NUMPY_DTYPES: Mapping[str, np.dtype[Any]] = {
-    "I64": np.dtype("<i8"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "F16": np.dtype("<f2"),
-    "F32": np.dtype("<f4"),
-}
 
 
 class AutomodelFiles:
@@ -73,8 +64,8 @@ class _Cache:
         if not self.problems:
             self._check_shards(manifest)
         self.n_samples = 0 if self.problems else self._counts["num_samples"]
-        self._firsts = self._read_firsts()
-        self._maps: dict[Path, list[NDArray[np.generic]]] = {}
+        self._firsts = None if self.problems else self._read_firsts()
+        self._maps: dict[Path, dict[str, NDArray[np.generic]]] = {}
         self._lock = threading.Lock()
 
     def found(self, number: int) -> Found:
@@ -85,7 +76,7 @@ class _Cache:
         inside = number % self._counts["shard_size"]
         path, name = self.found(number)
         where = f"{path.parent / name}"
-        ids, attention, mask, aux = (stack[inside] for stack in self._mapped(path))
+        ids, attention, mask, aux = (self._mapped(path)[name][inside] for name in _READ)
         n_real = len(ids) if self._options.padding == "keep" else real_tokens(attention, where)
         first_id, first_mask = self._first(number, where)
         slots = [
@@ -98,22 +89,10 @@ class _Cache:
             tuple(slots),
         )
 
-    def _mapped(self, path: Path) -> list[NDArray[np.generic]]:
-        """Return the stacks of a shard that are read here, as views of the mapped file."""
+    def _mapped(self, path: Path) -> dict[str, NDArray[np.generic]]:
         with self._lock:
             if path not in self._maps:
-                data = np.memmap(path, np.uint8, "r")
-                head_bytes = int.from_bytes(data[:8].tobytes(), "little")
-                head = json.loads(data[8 : 8 + head_bytes].tobytes())
-                self._maps[path] = [
-                    np.ndarray(
-                        head[name]["shape"],
-                        _NUMPY_DTYPES[head[name]["dtype"]],
-                        data.data,
-                        8 + head_bytes + head[name]["data_offsets"][0],
-                    )
-                    for name in _READ
-                ]
+                self._maps[path] = map_tensors(path, _READ)
             return self._maps[path]
 
     def _first(self, number: int, where: str) -> tuple[int, int]:
@@ -196,16 +175,13 @@ class _Cache:
 
     def _check_shard(self, name: str, shapes: Mapping[str, tuple[str, list[int]]]) -> None:
         try:
-            with safe_open(self.folder / name, framework="pt") as opened:
-                pieces = {key: opened.get_slice(key) for key in opened.keys()}  # noqa: SIM118 - no mapping
-                got = {key: (piece.get_dtype(), piece.get_shape()) for key, piece in pieces.items()}
-        except (SafetensorError, OSError) as error:
-            message = f"expected a whole safetensors file, got {_first_line(error)}"
-            self._wrong(name, "damaged", message, "copy it again: it was cut off")
-            return
+            got = placed_in(self.folder / name)
+        except ForeignFileError:
+            return  # told of each of its samples, when they are read; the other shards are whole
         for key, (dtype, shape) in shapes.items():
-            if got.get(key) != (dtype, shape):
-                told = f"{got[key][0]} {got[key][1]}" if key in got else "none"
+            there = got.get(key)
+            if there is None or (there.dtype, list(there.shape)) != (dtype, shape):
+                told = "none" if there is None else f"{there.dtype} {list(there.shape)}"
                 message = f"expected {dtype} {shape}, as the manifest says, got {told}"
                 self._wrong(f"{name}: {key}", "manifest", message)
 
@@ -213,17 +189,16 @@ class _Cache:
         path = self.folder / FIRST_TOKENS
         if not path.is_file():
             return None
+        names = ("input_ids", "loss_mask")
         try:
-            found: dict[str, NDArray[Any]] = load_file(path)
-        except (SafetensorError, OSError) as error:
-            self._wrong(
-                FIRST_TOKENS, "damaged", f"expected a whole safetensors file, got {_first_line(error)}"
-            )
+            found = map_tensors(path, names)
+        except ForeignFileError as error:
+            self.problems += error.problems
             return None
-        for name in ("input_ids", "loss_mask"):
-            if name not in found or found[name].shape != (self.n_samples,):
-                got = list(found[name].shape) if name in found else "none"
-                self._wrong(FIRST_TOKENS, "shape", f"expected {name} [{self.n_samples}], got {got}")
+        for name in names:
+            if found[name].shape != (self.n_samples,):
+                message = f"expected {name} [{self.n_samples}], got {list(found[name].shape)}"
+                self._wrong(FIRST_TOKENS, "shape", message)
                 return None
         return found
 
@@ -246,7 +221,3 @@ def _lost(folder: Path) -> Problem:
 def _refused(where: str, kind: str, message: str, repair: str | None = None) -> ForeignFileError:
     problem = Problem(where=where, kind=kind, message=message, repair=repair)
     return ForeignFileError("the sample cannot be read", [problem])
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0].strip().rstrip(".")[:200]

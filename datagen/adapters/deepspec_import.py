@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,10 +28,11 @@ from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_samples import Slot
 from datagen.adapters.importing import ForeignRow, ImportOptions, OpenFiles
 from datagen.adapters.padding import real_tokens
+from datagen.store.dtypes import NUMPY_DTYPES
 from schemas.boundary import FINAL_NORMED
 from schemas.problem import Problem
 
-_DTYPES = ("<i4", "u1", "u1", ml_dtypes.bfloat16, ml_dtypes.bfloat16)
+_DTYPES = tuple(NUMPY_DTYPES[name] for name in ("int32", "uint8", "uint8", "bfloat16", "bfloat16"))
 _FIELDS: Mapping[str, object] = {
     "version": VERSION,
     "hidden_dtype": HIDDEN_DTYPE,

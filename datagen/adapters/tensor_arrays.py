@@ -1,10 +1,13 @@
 """torch tensors as numpy arrays and back, of the same memory, bfloat16 too."""
 
-import ml_dtypes
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from datagen.store.dtypes import NUMPY_DTYPES
+
+_BFLOAT16 = NUMPY_DTYPES["bfloat16"]
 
 
 def array_of(tensor: Tensor) -> NDArray[np.generic]:
@@ -15,7 +18,7 @@ def array_of(tensor: Tensor) -> NDArray[np.generic]:
     """
     tensor = tensor.detach().contiguous()
     if tensor.dtype == torch.bfloat16:
-        bits: NDArray[np.generic] = tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+        bits: NDArray[np.generic] = tensor.view(torch.uint16).numpy().view(_BFLOAT16)
         return bits
     return np.asarray(tensor.numpy())
 
@@ -23,6 +26,6 @@ def array_of(tensor: Tensor) -> NDArray[np.generic]:
 def tensor_of(array: NDArray[np.generic]) -> Tensor:
     """Return an array's values as a tensor of the same dtype; a read-only array is copied."""
     array = np.require(array, requirements=["C", "W"])
-    if array.dtype == ml_dtypes.bfloat16:
+    if array.dtype == _BFLOAT16:
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
     return torch.from_numpy(array)

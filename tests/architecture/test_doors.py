@@ -58,6 +58,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "ray": ("datagen.cluster", "datagen.fleet", "datagen.worker"),
     "rich": ("datagen.commands", "datagen.progress", "datagen.printing"),
     "safetensors": (
+        "datagen.adapters.mapped_safetensors",
         "datagen.adapters.safe_loading",
         "datagen.engines.named_weights",
         "datagen.engines.server_folder",

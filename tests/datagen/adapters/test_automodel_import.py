@@ -139,12 +139,14 @@ def test_padding_before_a_token_is_refused(cache: Path) -> None:
     assert "got 0 at token 0 of 33" in refusal(opened(cache), longest)
 
 
-def test_a_cut_shard_is_refused_whole(cache: Path) -> None:
-    path = cache / "shard-000001.safetensors"
+def test_a_cut_shard_costs_its_own_samples(cache: Path) -> None:
+    path = cache / "shard-000000.safetensors"
     path.write_bytes(path.read_bytes()[:-5])
     files = opened(cache)
-    assert "shard-000001.safetensors expected a whole safetensors file" in errors(files)
-    assert list(files.samples) == []
+    assert errors(files) == ""
+    for number in range(3):
+        assert "shard-000000.safetensors expected a whole safetensors file" in refusal(files, number)
+    assert files.read(files.samples[3]).slots
 
 
 def test_a_missing_shard_is_a_gap(cache: Path) -> None:
