@@ -13,6 +13,8 @@ from tests.datagen.engines.tiny_models import CAUSAL, VOCAB
 from tests.gpu.models import engine_of, random_model, report
 
 LENGTHS = (9, 1, 23, 16, 2)
+ADDS_POSITIONS = ("gpt2", "opt")
+"""Of these `embed` is more than rows of a table."""
 
 
 def check(device: str) -> list[str]:
@@ -52,7 +54,28 @@ def _of_a_model(model: Any, device: str) -> list[str]:
         agreed.append(engine.head_argmax(capture.tensors["final"]) == capture.argmax)
     if np.concatenate(agreed).mean() < 0.98:
         findings.append("final: expected the head to choose as the engine did in 98% of rows, got fewer")
-    return findings + _leaks(engine)
+    return findings + _leaks(engine) + _ends(model, engine, captures)
+
+
+def _ends(model: Any, engine: Any, captures: Any) -> list[str]:
+    """The ends that bind samples to their ids are copies in host memory: the device's own arithmetic."""
+    ends = engine.ends()
+    errors: dict[str, list[float]] = {"embed": [], "final_normed": [], "lm_head": []}
+    for capture in captures:
+        ids, tensors = capture.token_ids, capture.tensors
+        errors["embed"].append(_error(ends.embed(ids), tensors["embed"].astype(np.float32)))
+        normed = ends.norm(tensors["final"])
+        errors["final_normed"].append(_error(normed, tensors["final_normed"].astype(np.float32)))
+        chosen = np.argmax(normed @ ends.head(np.arange(VOCAB)).T, axis=1)
+        errors["lm_head"].append(float((chosen != capture.argmax).mean()))
+    allowed = {"embed": 0.0, "final_normed": 0.01, "lm_head": 0.1}
+    if model.config.model_type in ADDS_POSITIONS:
+        del errors["embed"]
+    return [
+        f"{name}: expected the ends in host memory to be the device's, got {np.median(found):.3g} off"
+        for name, found in errors.items()
+        if np.median(found) > allowed[name]
+    ]
 
 
 def _leaks(engine: Any) -> list[str]:
