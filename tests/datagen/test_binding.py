@@ -132,6 +132,20 @@ def test_a_sample_that_goes_on_with_another_one_is_not_taken_for_it() -> None:
     assert part.look(longer, capture) == "held"
 
 
+def test_states_behind_the_norm_bind_as_well_and_without_any_it_is_said() -> None:
+    seen = [
+        replace(one, tensors={"final_normed": np.asarray(ENDS.norm(one.tensors["final"]))})
+        for one in audited(foreseen)
+    ]
+    binding = calibrated(ENDS, tiny_schema(("layer2", "final_normed")), seen)
+    assert binding.states == "final_normed"
+    (one,) = prompts(1)
+    capture = Capture(one.input_ids, {"final_normed": foreseen(one.input_ids).tensors["final"]}, {})
+    assert binding.look(one, capture).kind == "own"
+    neither = calibrated(ENDS, tiny_schema(("layer2",)), audited(foreseen))
+    assert neither.said == "by no last states (neither final nor final_normed is captured)"
+
+
 def test_short_samples_are_counted() -> None:
     (short,) = prompts(1, length=9)
     part = PartBinding(replace(bound_by(), by_embed=False), SCHEMA, Calibration(), [short])
