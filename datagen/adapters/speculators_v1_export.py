@@ -65,7 +65,10 @@ class SpeculatorsV1Format(TorchFileFormat):
         drafts = "".join(
             f" --{name[:3]}-path {folder / name}" for name in VOCABULARY if source.draft_vocab_size
         )
-        return f"scripts/train.py of {self.trainer} with --data-path {folder}{drafts} --save-path DRAFT"
+        return (
+            f"scripts/train.py of {self.trainer} with --data-path {folder}{drafts} "
+            "--verifier-name-or-path TARGET --save-path DRAFT"
+        )
 
 
 def _config(source: Source, n_rows: int) -> dict[str, object]:

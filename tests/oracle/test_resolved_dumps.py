@@ -53,6 +53,9 @@ def test_a_dump_is_read_by_name_and_normed_only_where_it_says_so(name: str, tmp_
     assert target is not None
     assert target.applies_norm is modelopt_code.norms(MODELOPT, samples[0]) is False
     assert modelopt_code.norms(MODELOPT, samples[1])
+    flagged = _wiring("modelopt-flagged", MODELOPT, 61).target
+    assert flagged is not None
+    assert flagged.applies_norm
 
 
 @settings(deadline=None, max_examples=60)
@@ -77,7 +80,7 @@ def test_streamed_slots_are_split_as_modelopt_splits_them(data: st.DataObject) -
     assert ours.target.applies_norm is prenorm is True
 
 
-@pytest.mark.parametrize("name", ["modelopt-hf", "modelopt-vllm", "modelopt-streaming"])
+@pytest.mark.parametrize("name", ["modelopt-hf", "modelopt-flagged", "modelopt-vllm", "modelopt-streaming"])
 def test_modelopt_shifts_as_its_wiring_says(name: str) -> None:
     ids = [3, 31, 59, 61] if name == "modelopt-streaming" else None
     wiring = _wiring(name, MODELOPT, 61, ids=ids)

@@ -65,6 +65,9 @@ SEES: dict[str, tuple[str, str | None, dict[str, Any], Sees]] = {
     "speculators since PR #353 [0.9.0]": (
         "speculators", "0.9.0", {}, Sees(DEFAULT, "final", True, "next", 1),
     ),
+    "EAGLE-1's ge_data [eagle-llm 1.2.1]": (
+        "eagle-1", None, {}, Sees((61,), "final_normed", False, "same", 0),
+    ),
     "SpecForge offline [0.2.0]": (
         "specforge", "0.2.0", {}, Sees(DEFAULT, "final_normed", False, "same", 0),
     ),
@@ -82,6 +85,9 @@ SEES: dict[str, tuple[str, str | None, dict[str, Any], Sees]] = {
     ),
     "ModelOpt offline vLLM, not flagged [0.47.0]": (
         "modelopt-vllm", None, {}, Sees((1, 29, 57), "final", False, "next", 0),
+    ),
+    "ModelOpt, flagged hidden_states_prenorm [0.47.0]": (
+        "modelopt-flagged", None, {}, Sees(DEFAULT, "final", True, "next", 0),
     ),
     "ModelOpt streaming [Kimi-K2.5 recipe]": (
         "modelopt-streaming", None, {"ids": [2, 30, 58, 61]}, Sees(DEFAULT, "final", True, "next", 0),
