@@ -12,7 +12,8 @@ from deploy.demo.registry import DemoError
 @contextmanager
 def serving(root: Path) -> Iterator[str]:
     """Serve the datasets of `root` on a free port, and give the URL; samples then travel over HTTP."""
-    command = [sys.executable, "-m", "service", "--root", str(root), "--port", "0", "--locations", "off"]
+    command = [sys.executable, "-m", "service", "--root", str(root), "--port", "0"]
+    command += ["--locations", "off", "--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             said = process.stdout.readline() if process.stdout is not None else ""
