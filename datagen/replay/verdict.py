@@ -4,6 +4,7 @@ A candidate counts as the answer only where its lead over every other is beyond 
 conversations; else the candidates that cannot be told apart are named together.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from datagen.replay.candidates import TRUE_TARGET, Candidate, Inputs, target_words
@@ -47,7 +48,8 @@ def judge(
     """Return the verdict on what was found on stored tensors and, where it is there, on the audit set."""
     said: list[str] = []
     trained = declaration.trained
-    deciding = _likeliest(_deciding(findings, boundaries), trained)
+    leading = _deciding(findings, boundaries)
+    deciding = _likeliest(leading, trained)
     close, best = deciding.rivals(), deciding.best
     close += tuple(Candidate(best.inputs, role) for role in _targets_near(deciding))
     blind = [one for one in close if one.inputs.source != "own"]
@@ -57,7 +59,7 @@ def judge(
     said.append(_trained_with(deciding))
     said += _target(deciding)
     said += _too_close(deciding, close)
-    declared, words = _declared(declaration, deciding, findings, boundaries)
+    declared, words = _declared(declaration, deciding, (leading, findings, boundaries))
     said += words
     served, words = _served(declaration, findings, boundaries, best)
     said += words
@@ -73,15 +75,18 @@ def judge(
 def _likeliest(findings: Findings, trained: Candidate | None) -> Findings:
     """Return the findings with the likeliest of what cannot be told apart as their best.
 
-    That is what is said of the training, or else the same tensors run as the draft's config says: a norm flag
-    of a weakly trained draft moves its accuracy by less than chance.
+    That is what is said of the training. Else it is a draft that runs as its config says (a norm flag of a
+    weakly trained draft moves its accuracy by less than chance), then one that takes no tensor twice.
     """
-    plain = Candidate(replace(findings.best.inputs, changes=()), findings.best.target)
-    close = findings.rivals()
-    for one in (trained, plain):
-        if one is not None and one in close:
-            return replace(findings, best=one)
-    return findings
+    near = (findings.best, *findings.rivals())
+    if trained in near:
+        return replace(findings, best=trained)
+    return replace(findings, best=min(near, key=lambda one: _oddity(one.inputs)))
+
+
+def _oddity(inputs: Inputs) -> tuple[bool, bool]:
+    """Return what is unlikely of inputs, the least likely first."""
+    return bool(inputs.changes), len(set(inputs.fc)) < len(inputs.fc)
 
 
 def percent(tally: Tally, findings: Findings) -> str:
@@ -212,7 +217,7 @@ def _some(named: list[str]) -> list[str]:
 
 
 def _declared(
-    declaration: Declaration, deciding: Findings, findings: Findings, boundaries: Findings | None
+    declaration: Declaration, deciding: Findings, others: Sequence[Findings | None]
 ) -> tuple[bool | None, list[str]]:
     trained = declaration.trained
     if trained is None:
@@ -221,7 +226,7 @@ def _declared(
         return None, []
     if trained == deciding.best:
         return True, [f"that is what {declaration.trained_by} says"]
-    held = next((one for one in (deciding, findings, boundaries) if one and trained in one.measured), None)
+    held = next((one for one in others if one and trained in one.measured), None)
     if held is None:
         return None, [
             f"what {declaration.trained_by} says, {words(trained)}, is not stored and cannot be tried"

@@ -107,3 +107,29 @@ def test_two_targets_that_cannot_be_told_apart_are_both_named() -> None:
     assert Candidate(Inputs(FC), TRUE_TARGET) in verdict.close
     assert verdict.is_as_declared
     assert "which target it was trained on is too close to call, it may be final too" in told(verdict)
+
+
+def test_a_tensor_taken_twice_is_not_named_where_its_like_without_is_as_good() -> None:
+    """As seen of a draft trained with its first two swapped: one of them twice scored 0.1 points more."""
+    twice = Inputs(("layer3", "layer3", "layer5"))
+    shares = {twice: 0.21, Inputs(SWAPPED): 0.2, Inputs(FC): 0.1, FLOOR: 0.05}
+    findings = found(shares, 40)
+    lucky = findings.measured[findings.best].learned.right
+    lucky += np.tile([3, -4], 20)
+    verdict = judged(findings, Inputs(FC))
+    assert verdict.best == Candidate(Inputs(SWAPPED), TRUE_TARGET)
+    assert Candidate(twice, TRUE_TARGET) in verdict.close
+    assert verdict.is_as_declared is False
+
+
+def test_what_is_declared_is_held_against_the_leader_not_against_the_likeliest() -> None:
+    """What the leader beats beyond doubt is out, though a likelier one that is named does not beat it so."""
+    leader = Inputs(SWAPPED, changes=LOST)
+    findings = found({leader: 0.23, Inputs(SWAPPED): 0.22, Inputs(FC): 0.21, FLOOR: 0.05}, 40)
+    for inputs, pattern in ((Inputs(SWAPPED), [6, -6]), (Inputs(FC), [0, 0])):
+        scores = findings.measured[Candidate(inputs, TRUE_TARGET)]
+        scores.learned.right[:] += np.tile(pattern, 20)
+    verdict = judged(findings, Inputs(FC))
+    assert verdict.best == Candidate(Inputs(SWAPPED), TRUE_TARGET)
+    assert Candidate(Inputs(FC), TRUE_TARGET) in verdict.close
+    assert verdict.is_as_declared is False
