@@ -26,6 +26,9 @@ SUMS = "strata_files.sha256"
 """The list of what was written; `sha256sum --check strata_files.sha256` in the folder reads it all."""
 IDENTITY = "strata_export.json"
 _SYNCED_AT_ONCE = 16
+_WRITE_BYTES = 2**18
+"""At most in one call: for more a kernel with large folios (ext4 since 6.16) seeks whole MiB of memory in one
+piece, and moves other pages about for it, which was seen to cost seven times the write itself."""
 
 Pieces = Callable[[PlannedFile], Iterator[memoryview | bytes]]
 
@@ -266,7 +269,7 @@ def _write_all(fd: int, piece: memoryview | bytes) -> int:
     view = memoryview(piece)
     size_bytes = len(view)
     while view:
-        view = view[os.write(fd, view) :]
+        view = view[os.write(fd, view[:_WRITE_BYTES]) :]
     return size_bytes
 
 
