@@ -60,7 +60,8 @@ def with_whole_states(file: Path, content: object, dequantise: DType | None) -> 
     """Return a file's content with states of 8 bits widened as their own library does it.
 
     That is `fp8.to(dtype) * scale.to(dtype)`. Raises `ForeignFileError` where there are such and nobody asked
-    for them: they are not the target's own states any more, and no comparison would say so. Source: hs_connectors 0.9.0, `fp8_utils.py`.
+    for them: they are not the target's own states any more, and no comparison would say so. Source:
+    hs_connectors 0.9.0, `fp8_utils.py`.
     """
     if not isinstance(content, Mapping):
         return content

@@ -1,9 +1,10 @@
 """Formats of one `torch.save` file a sample, ids, mask and states together, read for an import.
 
     speculators-v1   data_{i}.pt           input_ids, loss_mask, hidden_states: a list of [T, H]
-    specforge        data_{i}.ckpt[.gz]    input_ids, loss_mask, aux_hidden_state [1, T, 3H], hidden_state [1, T, H]
-    modelopt         {conversation}.pt     input_ids, loss_mask, aux_hidden_states [T, kH], hidden_states [T, H],
-                                           conversation_id
+    specforge        data_{i}.ckpt[.gz]    input_ids, loss_mask, aux_hidden_state [1, T, 3H],
+                                           hidden_state [1, T, H]
+    modelopt         {conversation}.pt     input_ids, loss_mask, aux_hidden_states [T, kH],
+                                           hidden_states [T, H], conversation_id
     eagle            data_{j}.ckpt         input_ids, loss_mask, hidden_state [T, H]
 
 Labels go to SpecForge's and ModelOpt's slots with those of the draft's input first, in the order of the

@@ -109,7 +109,7 @@ def test_what_there_is_not_is_named(
 
 
 def test_an_unknown_format_lists_those_there_are(dataset: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected one of speculators, .*got 'csv'"):
+    with pytest.raises(ConfigError, match=r"expected one of speculators, .*got 'csv'"):
         plan_export(Asked(dataset, "csv", tmp_path / "out"))
 
 
