@@ -14,9 +14,9 @@ from service.client import body, errors
 from service.client.client import Client
 from service.client.rows import BITS
 from tests.builders import tiny_schema
-from tests.service.client.misbehaving import answering, misbehaving, version_headers
+from tests.service.client.misbehaving import misbehaving, sending
 from tests.service.client.test_direct import flip
-from tests.service.client.told import RIGHT, SAMPLE, SCHEMA, body_of, client_of, sent, version_of
+from tests.service.client.told import RIGHT, RIGHT_BYTES, SAMPLE, body_of, client_of, sent, version_of
 from tests.service.serving import make_dataset, serving
 
 NAMES = ("final", "embed")
@@ -116,7 +116,7 @@ def test_bytes_that_changed_on_the_way_are_asked_for_once_more() -> None:
 
 
 def test_an_answer_that_is_cut_is_asked_for_again() -> None:
-    cut = answering(200, body_of()[:-9], {**version_headers(SCHEMA), "Content-Length": str(len(body_of()))})
+    cut = sending(RIGHT_BYTES[:-9])
     with misbehaving([cut, RIGHT]) as server, client_of(server) as client:
         stack = version_of(client).stack(SAMPLE.sample_id, ("layer2",))
         assert_stacked(stack.states, SAMPLE, ("layer2",))
