@@ -43,6 +43,7 @@ def test_rows_are_the_same_however_samples_come(drawn: list[RowSample], seed: in
     # At the share, or at the first conversation after it; only the last one may be cut off before it.
     wanted = int(len(rows) * TRAIN_SHARE)
     assert n_train >= wanted or len(set(told[n_train:])) == 1
+    assert all(told[at] == told[at - 1] for at in range(max(wanted, 1), n_train))
 
 
 @given(st.lists(samples(), min_size=2, max_size=3))
