@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 from datagen.adapters.exporting import PlannedFile
 from datagen.errors import ConfigError, ExportError, SpaceError
 from datagen.store.failures import free_bytes, store_error, write_problems
+from datagen.store.writing import write_all
 from schemas.card import CARD_FILE, Card
 from schemas.problem import Problem
 
@@ -26,9 +27,6 @@ SUMS = "strata_files.sha256"
 """The list of what was written; `sha256sum --check strata_files.sha256` in the folder reads it all."""
 IDENTITY = "strata_export.json"
 _SYNCED_AT_ONCE = 16
-_WRITE_BYTES = 2**18
-"""At most in one call: for more a kernel with large folios (ext4 since 6.16) seeks whole MiB of memory in one
-piece, and moves other pages about for it, which was seen to cost seven times the write itself."""
 
 Pieces = Callable[[PlannedFile], Iterator[memoryview | bytes]]
 
@@ -261,16 +259,8 @@ def _write_pieces(path: Path, room: int, pieces: Iterator[memoryview | bytes]) -
             os.posix_fallocate(sink.fileno(), 0, room)
         for piece in pieces:
             digest.update(piece)
-            size_bytes += _write_all(sink.fileno(), piece)
+            size_bytes += write_all(sink.fileno(), piece)
     return size_bytes, digest.hexdigest()
-
-
-def _write_all(fd: int, piece: memoryview | bytes) -> int:
-    view = memoryview(piece)
-    size_bytes = len(view)
-    while view:
-        view = view[os.write(fd, view[:_WRITE_BYTES]) :]
-    return size_bytes
 
 
 def sha256_of(path: Path) -> str:

@@ -22,6 +22,7 @@ from datagen.store.door import Buffer, Entry
 from datagen.store.errors import AlreadyExistsError, CorruptError, DoorError, NotFoundError
 from datagen.store.failures import free_bytes, store_error, write_problems
 from datagen.store.keys import checked_key, temporary_name
+from datagen.store.writing import write_all
 from schemas.problem import Problem
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -205,7 +206,7 @@ class LocalWriter:
     def write(self, data: Buffer) -> None:
         """Append; raises `DoorError` where the disk is full."""
         with _failing("write", self._path):
-            self._size += _write_all(self._fd, data)
+            self._size += write_all(self._fd, data)
             if self._size - self._behind >= _WRITE_BEHIND_BYTES:
                 # Starts writing these pages out and returns at once: the fsync at the end then finds little.
                 os.posix_fadvise(self._fd, self._behind, self._size - self._behind, os.POSIX_FADV_DONTNEED)
@@ -261,18 +262,10 @@ def _suppress_not_empty() -> Iterator[None]:
             raise
 
 
-def _write_all(fd: int, data: Buffer) -> int:
-    view = memoryview(data).cast("B")
-    done = 0
-    while done < len(view):
-        done += os.write(fd, view[done:])
-    return done
-
-
 def _write_synced(fd: int, path: str, data: bytes) -> None:
     try:
         try:
-            _write_all(fd, data)
+            write_all(fd, data)
             os.fsync(fd)
         finally:
             os.close(fd)
