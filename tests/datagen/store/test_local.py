@@ -133,7 +133,7 @@ def test_a_failing_disk_says_what_to_do(
         raise OSError(number, os.strerror(number))
 
     door.create("demo/there", b"")
-    monkeypatch.setattr(local, "_write_all", fail)
+    monkeypatch.setattr(local, "write_all", fail)
     with pytest.raises(DoorError, match=said):
         door.create("demo/x", b"data")
     with pytest.raises(DoorError, match=said), door.open_writer("demo/y") as writer:

@@ -339,8 +339,8 @@ def test_a_disk_that_fails_leaves_no_part(tmp_path: Path, monkeypatch: pytest.Mo
             raise OSError(28, "No space left on device")
         return original(fd, data)
 
-    original = local._write_all
-    monkeypatch.setattr(local, "_write_all", write_all)
+    original = writing.write_all
+    monkeypatch.setattr(local, "write_all", write_all)
     with pytest.raises(DoorError, match="bytes free"):
         write(tmp_path, schema, samples_of(schema, [5, 70, 6]))
     assert list(LocalDoor(tmp_path).entries("")) == []
