@@ -7,11 +7,12 @@ run that cannot start leaves nothing behind.
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
 from datagen.answering import AnsweringOrder
 from datagen.auditing import audit
+from datagen.checks import OnPolicyCounts
 from datagen.code_version import code_version, package_versions
 from datagen.config import RunConfig
 from datagen.errors import FleetError
@@ -59,10 +60,8 @@ class RunSummary:
     """What binds samples to their ids, in words."""
     bound: int = 0
     unbound: int = 0
-    on_policy: float | None = None
-    """Of the target's own answers, on how many of `on_policy_positions` its argmax is the stored token."""
-    on_policy_positions: int = 0
-    on_policy_tied: int = 0
+    on_policy_counts: OnPolicyCounts = field(default_factory=OnPolicyCounts)
+    """Of the target's own answers, where its argmax is the stored token."""
 
     @property
     def n_quarantined(self) -> int:
@@ -260,9 +259,7 @@ def _end(
         binding=ledger.bound_by,
         bound=ledger.binding.bound + ledger.binding.again,
         unbound=ledger.binding.unbound,
-        on_policy=ledger.on_policy.rate,
-        on_policy_positions=ledger.on_policy.positions - ledger.on_policy.tied,
-        on_policy_tied=ledger.on_policy.tied,
+        on_policy_counts=ledger.on_policy,
     )
     ledger.dataset.write_run_checks(
         RunChecks(

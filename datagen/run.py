@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from datagen.arguments import read_config_arguments
-from datagen.checks.on_policy import LEAST_RATE
+from datagen.checks.on_policy import greedy_problem
 from datagen.driver import RunSummary, run
 from datagen.loop import REFUSED_REASONS
 from schemas.command import guarded
@@ -26,7 +26,8 @@ def command(arguments: Sequence[str]) -> int:
     problems = problems_of(summary, given.config.output.max_quarantined_share, greedy=greedy)
     if given.as_json:
         told = [problem.model_dump(mode="json") for problem in problems]
-        print(json.dumps({**asdict(summary), "problems": told}))  # noqa: T201
+        facts = {**asdict(summary), "on_policy": summary.on_policy_counts.rate, "problems": told}
+        print(json.dumps(facts))  # noqa: T201
     else:
         print(in_words(summary, problems, arguments))  # noqa: T201
     return int(bool(problems))
@@ -44,13 +45,8 @@ def problems_of(summary: RunSummary, allowed: float, *, greedy: bool = False) ->
     for reason in sorted(REFUSED_REASONS & set(summary.quarantined)):
         message = f"expected content as asked for, got {summary.quarantined[reason]:,} samples refused"
         problems.append(Problem(where=reason, kind="refused", message=message))
-    if greedy and summary.on_policy is not None and summary.on_policy < LEAST_RATE:
-        message = (
-            f"expected its argmax to be what the target answered at temperature 0 on at least "
-            f"{LEAST_RATE:.0%} of the positions without a tie, got {summary.on_policy:.1%} of "
-            f"{summary.on_policy_positions:,}"
-        )
-        problems.append(Problem(where="final", kind="on_policy", message=message))
+    if greedy and (problem := greedy_problem(summary.on_policy_counts)) is not None:
+        problems.append(problem)
     # An answer that was given before is no loss; and a prompt may be asked for several.
     lost = summary.n_quarantined - summary.quarantined.get("duplicate_answer", 0)
     share = lost / max(1, summary.prompts_read, summary.n_samples + summary.n_quarantined)
@@ -96,9 +92,10 @@ def in_words(summary: RunSummary, problems: Sequence[Problem], arguments: Sequen
 def _checked(summary: RunSummary) -> Iterator[str]:
     looked_at = summary.bound + summary.unbound
     yield f"  bound         {summary.bound:,} of {looked_at:,} samples to their token ids, {summary.binding}"
-    if summary.on_policy is not None:
-        where = f"{summary.on_policy_positions:,} positions of its own answers"
-        yield f"  on-policy     {summary.on_policy:.1%} of {where} ({summary.on_policy_tied:,} ties left out)"
+    found = summary.on_policy_counts
+    if found.rate is not None:
+        where = f"{found.positions - found.tied:,} positions of its own answers"
+        yield f"  on-policy     {found.rate:.1%} of {where} ({found.tied:,} ties left out)"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from datagen.checks import OnPolicyCounts
 from datagen.commands.show import command as show
 from datagen.config import RunConfig
 from datagen.driver import run
@@ -73,13 +74,13 @@ def test_at_temperature_0_all_answers_are_what_the_head_on_final_chooses(
 ) -> None:
     write_asks(tmp_path / "prompts.jsonl", LENGTHS)
     summary = run(generating(tmp_path, generate__temperature=0.0))
-    assert (summary.n_samples, summary.on_policy) == (len(LENGTHS), 1.0)
-    assert summary.on_policy_positions > 64
+    assert (summary.n_samples, summary.on_policy_counts.rate) == (len(LENGTHS), 1.0)
+    assert summary.on_policy_counts.positions > 64
     (found,) = Dataset.open(LocalDoor(tmp_path / "data"), "small").run_checks()
     assert (found.on_policy, found.n_unbound) == (1.0, len(LENGTHS))
     assert found.binding == "by nothing (the engine synthetic has no model whose head could be asked)"
     assert problems_of(summary, 1.0, greedy=True) == []
-    (problem,) = problems_of(replace(summary, on_policy=0.9), 1.0, greedy=True)
+    (problem,) = problems_of(replace(summary, on_policy_counts=OnPolicyCounts(200, 0, 180)), 1.0, greedy=True)
     assert (problem.where, problem.kind) == ("final", "on_policy")
     capsys.readouterr()
     assert show([f"{tmp_path / 'data'}/small"]) == 0
