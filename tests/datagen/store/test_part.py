@@ -15,7 +15,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datagen.store import bfloat16, local
+from datagen.store import bfloat16, local, writing
 from datagen.store.checksum import crc32c
 from datagen.store.closed_part import ClosedPart
 from datagen.store.errors import AlreadyExistsError, DoorError, RefusedError, StoreError
