@@ -21,7 +21,7 @@ from tests.replay_proof.shape import faults_of, shape_of
 from tests.replay_proof.wirings import WIRINGS, Wiring
 
 STRATA = Path(sys.executable).with_name("strata")
-SAMPLES = 40
+SAMPLES = 24
 
 
 class Told(NamedTuple):
