@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from datagen.adapters.automodel_export import AutomodelFormat
-from datagen.adapters.deepspec_export import DeepSpecFormat
-from datagen.adapters.eagle_export import EagleFormat
-from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
-from datagen.adapters.modelopt_export import ModelOptFormat
-from datagen.adapters.specforge_export import SpecForgeFormat
-from datagen.adapters.speculators_export import SpeculatorsFormat
-from datagen.adapters.speculators_v1_export import SpeculatorsV1Format
+from datagen.adapters.exports.automodel import AutomodelFormat
+from datagen.adapters.exports.deepspec import DeepSpecFormat
+from datagen.adapters.exports.eagle import EagleFormat
+from datagen.adapters.exports.format import ExportFormat, PlannedFile, Row, Source
+from datagen.adapters.exports.modelopt import ModelOptFormat
+from datagen.adapters.exports.specforge import SpecForgeFormat
+from datagen.adapters.exports.speculators_files import SpeculatorsFormat
+from datagen.adapters.exports.speculators_v1 import SpeculatorsV1Format
 from datagen.checking import card_of
 from datagen.engines.target_head import TargetHead
 from datagen.errors import ConfigError, ExportError

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from datagen.adapters.exporting import PlannedFile
+from datagen.adapters.exports.format import PlannedFile
 from datagen.errors import ConfigError, ExportError, SpaceError
 from datagen.store.failures import free_bytes, store_error, write_problems
 from datagen.store.writing import write_all

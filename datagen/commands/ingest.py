@@ -21,7 +21,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from datagen.adapters.importing import ALL_TRAINED
+from datagen.adapters.imports.format import ALL_TRAINED
 from datagen.ingest.asked import PROVEN_FILES, Asked
 from datagen.ingest.facts import Refusal
 from datagen.ingest.formats import FORMATS

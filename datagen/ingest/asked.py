@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from datagen.adapters.importing import Padding
+from datagen.adapters.imports.format import Padding
 from schemas.schema import DType
 
 PROVEN_FILES = 8

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.importing import ForeignRow, Listed
+from datagen.adapters.imports.format import ForeignRow, Listed
 from datagen.adapters.safe_loading import MOST_PACKED
 from datagen.store.dtypes import dtype_name
 from schemas.problem import Problem

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from datagen.adapters.automodel_import import AutomodelFiles
-from datagen.adapters.deepspec_import import DeepSpecFiles
-from datagen.adapters.importing import ImportFormat
-from datagen.adapters.speculators_import import SpeculatorsImport
-from datagen.adapters.torch_import import TORCH_FORMATS
+from datagen.adapters.imports.automodel import AutomodelFiles
+from datagen.adapters.imports.deepspec import DeepSpecFiles
+from datagen.adapters.imports.format import ImportFormat
+from datagen.adapters.imports.speculators_files import SpeculatorsImport
+from datagen.adapters.imports.torch_samples import TORCH_FORMATS
 from datagen.errors import ConfigError
 from schemas.problem import Problem
 

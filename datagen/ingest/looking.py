@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from datagen.adapters.errors import ForeignFileError
-from datagen.adapters.importing import Listed, OpenFiles
+from datagen.adapters.imports.format import Listed, OpenFiles
 from datagen.ingest.facts import Facts, Refusal, SlotFacts, are_alike, digest_of, facts_of, whole_mask
 from datagen.store.snapshot import Snapshot
 from schemas.problem import Problem

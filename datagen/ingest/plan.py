@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from datagen.adapters.importing import ALL_TRAINED, ImportOptions, OpenFiles
+from datagen.adapters.imports.format import ALL_TRAINED, ImportOptions, OpenFiles
 from datagen.engines.opening import ending_token_ids, read_target
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError, IngestError

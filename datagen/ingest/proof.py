@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_samples import ForeignSample, Slot
-from datagen.adapters.importing import OpenFiles
+from datagen.adapters.imports.format import OpenFiles
 from datagen.ingest.facts import Facts, SlotFacts
 from datagen.ingest.norms import norms_of
 from datagen.ingest.proven_norms import Span, median_norm, span_of

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.importing import ForeignRow
+from datagen.adapters.imports.format import ForeignRow
 from datagen.ingest.facts import Facts, whole_mask
 from datagen.ingest.norms import norms_of
 from datagen.ingest.plan import IngestPlan

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from datagen.adapters.speculators_prepared import PreparedSample, write_prepared
+from datagen.adapters.exports.speculators_prepared import PreparedSample, write_prepared
 from datagen.store.failures import store_error
 from datagen.store.trainer_rows import ROWS, Listed, in_rows, rows_text
 from schemas.card import CARD_FILE

@@ -18,7 +18,7 @@ from tests.architecture.house import ROOMS, ROOT, Module, imported, modules, roo
 DOORS: dict[str, tuple[str, ...]] = {
     "anyio": ("service.routes.tensors",),
     "awscrt": ("datagen.store.checksum", "service.client.body", "service.client.direct"),
-    "datasets": ("datagen.adapters.prepared_rows", "datagen.adapters.speculators_prepared"),
+    "datasets": ("datagen.adapters.imports.prepared_rows", "datagen.adapters.exports.speculators_prepared"),
     "fastapi": (
         "service.app",
         "service.auth",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from datagen.adapters.exporting import PlannedFile, Source
-from datagen.adapters.speculators_export import SpeculatorsFormat
+from datagen.adapters.exports.format import PlannedFile, Source
+from datagen.adapters.exports.speculators_files import SpeculatorsFormat
 from datagen.cards import read_card
 from datagen.commands.export import command
 from datagen.errors import ConfigError, ExportError
@@ -16,7 +16,7 @@ from datagen.export_folder import IDENTITY, SUMS, sha256_of
 from datagen.store.errors import CorruptError, NotFoundError
 from schemas.errors import StrataError
 from schemas.records import SplitRule
-from tests.datagen.adapters.export_builders import LENGTHS, make_dataset, open_dataset
+from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
 
 
 @pytest.fixture(scope="module")

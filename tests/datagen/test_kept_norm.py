@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from datagen.adapters.exporting import Row, Source
+from datagen.adapters.exports.format import Row, Source
 from datagen.commands.norm import command
 from datagen.engines.final_norm import model_final_norm
 from datagen.engines.opening import read_target

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from datagen.adapters.automodel_import import AutomodelFiles
-from datagen.adapters.importing import ImportOptions
+from datagen.adapters.imports.automodel import AutomodelFiles
+from datagen.adapters.imports.format import ImportOptions
 from datagen.adapters.tensor_arrays import array_of
 from datagen.checks.rows import row_norms
 from datagen.export import Asked, plan_export, run_export
@@ -25,9 +25,9 @@ from datagen.store.sample_data import SampleData
 from datagen.store.snapshot import Sample
 from schemas.schema import Schema
 from tests.builders import random_sample
-from tests.datagen.adapters.export_builders import make_dataset, open_dataset
-from tests.datagen.adapters.target_builders import N_LAYERS, VOCAB, model_target, save_model
-from tests.datagen.adapters.test_deepspec_export import row_ids
+from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
+from tests.datagen.adapters.exports.target_builders import N_LAYERS, VOCAB, model_target, save_model
+from tests.datagen.adapters.exports.test_deepspec import row_ids
 from tests.oracle.automodel_cache import StoredTarget, cache_module, precomputed, read_all
 from tests.oracle.wheels import is_cached
 
@@ -70,7 +70,7 @@ def test_its_dataset_gives_what_its_precompute_makes_of_the_same_states(
     top_k: int | None,
     length: int | None,
 ) -> None:
-    monkeypatch.setattr("datagen.adapters.automodel_export.SHARD_SAMPLES", 3)
+    monkeypatch.setattr("datagen.adapters.exports.automodel.SHARD_SAMPLES", 3)
     asked = Asked(
         dataset,
         "automodel",

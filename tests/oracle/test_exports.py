@@ -12,7 +12,7 @@ from datasets import load_from_disk
 
 from datagen.export import Asked, plan_export, run_export
 from datagen.store.snapshot import Sample
-from tests.datagen.adapters.export_builders import make_dataset, open_dataset, states_of
+from tests.datagen.adapters.exports.builders import make_dataset, open_dataset, states_of
 from tests.oracle.borrow import borrow
 from tests.oracle.stream import Owner
 from tests.oracle.wheels import is_cached, source

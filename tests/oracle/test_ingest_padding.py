@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from datagen.adapters.importing import ImportOptions
-from datagen.adapters.torch_import import TORCH_FORMATS
+from datagen.adapters.imports.format import ImportOptions
+from datagen.adapters.imports.torch_samples import TORCH_FORMATS
 from tests.builders import tiny_target
 from tests.oracle.borrow import borrow
 from tests.oracle.wheels import is_cached, source

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.demo.incident.environment import ENVIRONMENT
-from tests.datagen.adapters.export_builders import make_dataset
+from tests.datagen.adapters.exports.builders import make_dataset
 
 pytestmark = pytest.mark.skipif(
     not (ENVIRONMENT / "speculators").is_dir(), reason="speculators is not installed: run make train-demo"

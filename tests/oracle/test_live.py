@@ -13,7 +13,7 @@ from datagen.export import Asked, plan_export, run_export
 from service.trainers.held import Held, open_held
 from service.trainers.prepared import Prepared
 from service.trainers.speculators_backend import StrataTransfer
-from tests.datagen.adapters.export_builders import make_dataset
+from tests.datagen.adapters.exports.builders import make_dataset
 from tests.oracle.borrow import borrow
 from tests.oracle.stream import Owner
 from tests.oracle.test_exports import FC, MAX_LEN, WIDTH

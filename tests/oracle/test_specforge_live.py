@@ -16,7 +16,7 @@ from service.client.asked import Wiring
 from service.client.client import Client
 from service.trainers.specforge_dataset import open_specforge
 from tests.builders import tiny_norm
-from tests.datagen.adapters.export_builders import make_dataset, open_dataset
+from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
 from tests.oracle import specforge_code
 from tests.oracle.borrow import borrow
 from tests.oracle.wheels import is_cached, source

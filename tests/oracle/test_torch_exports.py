@@ -15,11 +15,11 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from datagen.adapters.draft_vocabulary import DraftVocabulary, choose_tokens
+from datagen.adapters.exports.draft_vocabulary import DraftVocabulary, choose_tokens
 from datagen.export import Asked, plan_export, run_export
 from datagen.store.snapshot import Sample
 from tests.builders import tiny_target
-from tests.datagen.adapters.export_builders import make_dataset, open_dataset
+from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
 from tests.oracle import modelopt_code
 from tests.oracle.borrow import borrow
 from tests.oracle.stream import Owner
@@ -204,7 +204,7 @@ def test_modelopt_collates_the_stored_rows_and_is_told_whether_to_norm(
 @needs(*MODELOPT)
 def test_modelopt_norms_just_the_models_that_the_export_leaves_to_it() -> None:
     """A type that it does not know ends its training, one that it knows is spared a rounding."""
-    from datagen.adapters.modelopt_export import NORMED_BY_READER
+    from datagen.adapters.exports.modelopt import NORMED_BY_READER
 
     path = source(*MODELOPT) / "torch" / "speculative" / "plugins" / "modeling_final_norm.py"
     known = borrow(path, "_select_final_norm_type")

@@ -22,7 +22,7 @@ from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
 from datagen.store.snapshot import Snapshot
 from datagen.store.verify import verify
-from tests.datagen.adapters.export_builders import LENGTHS, NAMES, make_dataset
+from tests.datagen.adapters.exports.builders import LENGTHS, NAMES, make_dataset
 from tests.datagen.ingest.damages import (
     UNREADABLE,
     WRONG,

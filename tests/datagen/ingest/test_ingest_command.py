@@ -12,7 +12,7 @@ from datagen.commands.ingest import command
 from datagen.export_folder import SUMS
 from datagen.ingest.formats import FORMATS
 from schemas.command import guarded
-from tests.datagen.adapters.export_builders import LENGTHS, make_dataset
+from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset
 from tests.datagen.ingest.ingest_builders import back, export
 from tests.datagen.ingest.test_proof import NAMES, write
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from datagen.config import PartSettings
 from schemas.schema import DType
-from tests.datagen.adapters.export_builders import make_dataset, open_dataset
-from tests.datagen.adapters.target_builders import model_target, save_model
+from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
+from tests.datagen.adapters.exports.target_builders import model_target, save_model
 from tests.datagen.ingest.ingest_builders import assert_same, back, export, ingest, unproven
 
 NAMES = ("embed", "layer2", "layer3", "layer4", "layer5", "layer6", "final", "final_normed")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from datagen.adapters.importing import ForeignRow, Listed, OpenFiles
+from datagen.adapters.imports.format import ForeignRow, Listed, OpenFiles
 from datagen.config import PartSettings
 from datagen.errors import SpaceError
 from datagen.ingest.plan import IngestPlan, plan_ingest
@@ -18,7 +18,7 @@ from datagen.store.errors import DoorError
 from datagen.store.local import LocalDoor
 from datagen.store.verify import verify
 from schemas.problem import Problem
-from tests.datagen.adapters.export_builders import LENGTHS, make_dataset, open_dataset
+from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
 from tests.datagen.ingest.ingest_builders import assert_same, back, export, ingest, unproven
 
 PARTS = PartSettings(max_samples=2, commit_every_parts=1)

@@ -9,7 +9,7 @@ from datagen.store.errors import ConflictError, CorruptError
 from datagen.store.local import LocalDoor
 from schemas.target import WeightsDigest
 from tests.builders import tiny_norm
-from tests.datagen.adapters.export_builders import make_dataset, open_dataset
+from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
 
 
 def opened(root: Path) -> Dataset:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from datagen.adapters.exporting import Row, Source
+from datagen.adapters.exports.format import Row, Source
 from datagen.store.dataset import Dataset
 from datagen.store.opening import open_door
 from schemas.errors import SchemaError

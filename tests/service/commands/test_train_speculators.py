@@ -11,7 +11,7 @@ from service.commands.train_speculators import command
 from service.trainers.errors import TrainerError
 from service.trainers.held import open_held
 from service.trainers.launching import Asked, Launch
-from tests.datagen.adapters.export_builders import make_dataset
+from tests.datagen.adapters.exports.builders import make_dataset
 from tests.service.trainers.places import prepared_from
 
 Planned = list[tuple[Asked, list[str]]]

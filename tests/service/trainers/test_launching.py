@@ -10,7 +10,7 @@ from service.trainers import launching
 from service.trainers.errors import NotInstalledError, TrainerError
 from service.trainers.held import open_held, parse_source
 from service.trainers.launching import HUGE_PAGES, Asked, judged, plan_speculators
-from tests.datagen.adapters.export_builders import make_dataset
+from tests.datagen.adapters.exports.builders import make_dataset
 from tests.service.trainers.places import WAYS, held_in
 
 

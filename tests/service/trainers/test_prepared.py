@@ -18,7 +18,7 @@ from service.trainers import preparing
 from service.trainers.errors import TrainerError
 from service.trainers.held import open_held
 from service.trainers.prepared import IDENTITY, open_prepared, read_sample_ids
-from tests.datagen.adapters.export_builders import LENGTHS, make_dataset, open_dataset
+from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
 from tests.service.trainers.places import WAYS, held_in, prepared_from
 
 SPLITS = ("train", "validation")

@@ -13,7 +13,7 @@ from datagen.export import Asked, plan_export, run_export
 from service.trainers.errors import TrainerError
 from service.trainers.specforge_dataset import SpecForgeDataset, open_specforge
 from tests.builders import tiny_norm
-from tests.datagen.adapters.export_builders import make_dataset, open_dataset
+from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
 from tests.service.serving import serving
 
 FC = ("layer2", "layer4", "layer5")

@@ -12,7 +12,7 @@ from service.trainers.held import open_held
 from service.trainers.prepared import Prepared
 from service.trainers.speculators_arguments import Settings, completed, contradictions, shape_problems
 from tests.builders import tiny_target
-from tests.datagen.adapters.export_builders import make_dataset
+from tests.datagen.adapters.exports.builders import make_dataset
 from tests.service.trainers.places import prepared_from
 
 DEFAULTS: dict[str, Any] = {

@@ -17,7 +17,7 @@ from service.trainers.errors import TrainerError
 from service.trainers.held import Held, open_held
 from service.trainers.prepared import Prepared
 from service.trainers.speculators_backend import NAME, StrataBackend, StrataTransfer, register
-from tests.datagen.adapters.export_builders import LENGTHS, make_dataset
+from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset
 from tests.service.client.test_direct import flip
 from tests.service.trainers.places import WAYS, held_in, prepared_from
 

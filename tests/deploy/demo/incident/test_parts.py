@@ -22,7 +22,7 @@ from deploy.demo.incident.positional import SAVED, write_positional
 from deploy.demo.incident.states import States, make_states
 from schemas.schema import Schema
 from tests.builders import random_sample, tiny_target
-from tests.datagen.adapters.export_builders import open_dataset, states_of
+from tests.datagen.adapters.exports.builders import open_dataset, states_of
 
 AS_THEN = Path(states_module.__file__).with_name("as_then.toml")
 SPLITS = ("train", "validation")

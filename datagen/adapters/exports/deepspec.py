@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.cache_folder import MANIFEST
 from datagen.adapters.deepspec_layout import (
     HIDDEN_DTYPE,
     INDEX,
@@ -22,9 +21,10 @@ from datagen.adapters.deepspec_layout import (
     Shape,
     shard_name,
 )
-from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
-from datagen.adapters.lazy_states import side_by_side
-from datagen.adapters.sharding import shard_bytes
+from datagen.adapters.exports.format import ExportFormat, PlannedFile, Row, Source
+from datagen.adapters.exports.lazy_states import side_by_side
+from datagen.adapters.exports.sharding import shard_bytes
+from datagen.adapters.imports.cache_folder import MANIFEST
 from schemas.problem import Problem
 from schemas.wiring import Wiring
 

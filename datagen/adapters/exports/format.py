@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datagen.adapters.draft_vocabulary import DraftVocabulary, choose_tokens, count_trained
+from datagen.adapters.exports.draft_vocabulary import DraftVocabulary, choose_tokens, count_trained
 from datagen.store.final_norm import apply_norm
 from datagen.store.index import Location
 from datagen.store.snapshot import Snapshot

@@ -11,8 +11,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.exporting import Row, Source
-from datagen.adapters.torch_files import LazyTensor
+from datagen.adapters.exports.format import Row, Source
+from datagen.adapters.exports.torch_files import LazyTensor
 from datagen.store.dtypes import NUMPY_DTYPES
 from schemas.problem import Problem
 from schemas.records import BLOCK_ROWS

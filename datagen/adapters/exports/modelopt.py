@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 import torch
 
-from datagen.adapters.draft_vocabulary import DraftVocabulary
-from datagen.adapters.exporting import Row, Source
-from datagen.adapters.lazy_states import column, one_dtype, side_by_side, states
-from datagen.adapters.torch_export import TorchFileFormat, target_of
+from datagen.adapters.exports.draft_vocabulary import DraftVocabulary
+from datagen.adapters.exports.format import Row, Source
+from datagen.adapters.exports.lazy_states import column, one_dtype, side_by_side, states
+from datagen.adapters.exports.torch_samples import TorchFileFormat, target_of
 from schemas.boundary import FINAL
 from schemas.problem import Problem
 from schemas.schema import Schema

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.exporting import Row, Source
-from datagen.adapters.lazy_states import column, states
-from datagen.adapters.torch_export import TorchFileFormat, target_of
-from datagen.adapters.torch_files import LazyTensor
+from datagen.adapters.exports.format import Row, Source
+from datagen.adapters.exports.lazy_states import column, states
+from datagen.adapters.exports.torch_files import LazyTensor
+from datagen.adapters.exports.torch_samples import TorchFileFormat, target_of
 from datagen.errors import ExportError
 from schemas.problem import Problem
 

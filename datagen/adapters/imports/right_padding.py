@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from datagen.adapters.foreign_samples import Slot
-from datagen.adapters.importing import ForeignRow, ImportOptions
+from datagen.adapters.imports.format import ForeignRow, ImportOptions
 from datagen.adapters.safe_loading import refused
 from schemas.sample import sample_id
 

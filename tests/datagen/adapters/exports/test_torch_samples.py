@@ -15,10 +15,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from datagen.adapters.draft_vocabulary import choose_tokens, count_trained
-from datagen.adapters.exporting import Row
-from datagen.adapters.modelopt_export import ModelOptFormat
-from datagen.adapters.specforge_export import SpecForgeFormat
+from datagen.adapters.exports.draft_vocabulary import choose_tokens, count_trained
+from datagen.adapters.exports.format import Row
+from datagen.adapters.exports.modelopt import ModelOptFormat
+from datagen.adapters.exports.specforge import SpecForgeFormat
 from datagen.commands.export import command
 from datagen.errors import ExportError
 from datagen.export import Asked, ExportPlan, plan_export, run_export
@@ -31,7 +31,7 @@ from datagen.store.snapshot import Sample, Snapshot
 from schemas.final_norm import FinalNorm, NormRecipe
 from schemas.schema import Schema
 from tests.builders import random_sample, row_norms, tiny_target
-from tests.datagen.adapters.export_builders import LENGTHS, make_dataset, open_dataset
+from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
 
 NAMES = ("embed", "layer2", "layer3", "layer4", "layer5", "layer6", "final", "final_normed")
 VOCABULARY = 40

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datagen.adapters.foreign_files import files_of, holds_states
-from datagen.adapters.importing import Listed
+from datagen.adapters.imports.format import Listed
 from schemas.problem import Problem
 
 _SHOWN = 6

@@ -9,17 +9,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from datagen.adapters.automodel_import import AutomodelFiles
 from datagen.adapters.errors import ForeignFileError
-from datagen.adapters.importing import ImportOptions, OpenFiles
+from datagen.adapters.imports.automodel import AutomodelFiles
+from datagen.adapters.imports.format import ImportOptions, OpenFiles
 from datagen.commands.ingest import command
 from datagen.errors import IngestError
 from datagen.export import Asked, plan_export, run_export
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
-from tests.datagen.adapters.export_builders import make_dataset, open_dataset
-from tests.datagen.adapters.target_builders import model_target, save_model
-from tests.datagen.adapters.test_deepspec_export import row_ids
+from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
+from tests.datagen.adapters.exports.target_builders import model_target, save_model
+from tests.datagen.adapters.exports.test_deepspec import row_ids
 
 FC = ("layer2", "layer4", "layer5")
 LENGTHS = (5, 33, 1, 20)
@@ -34,7 +34,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     reference = make_dataset(root, names=(*FC, "final_normed"), lengths=LENGTHS, target=target)
     asked = Asked(reference, "automodel", root / "out", fc=FC, target_model=str(model), draft_vocab_size=20)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("datagen.adapters.automodel_export.SHARD_SAMPLES", 3)
+        patch.setattr("datagen.adapters.exports.automodel.SHARD_SAMPLES", 3)
         run_export(plan_export(asked), workers=1)
     return reference, root / "out"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
-from datagen.adapters.torch_files import TorchFile
+from datagen.adapters.exports.format import ExportFormat, PlannedFile, Row, Source
+from datagen.adapters.exports.torch_files import TorchFile
 from schemas.wiring import Wiring
 
 

@@ -14,7 +14,7 @@ from datagen.export import Asked, plan_export, run_export
 from datagen.store.trainer_rows import train_ratio
 from schemas.schema import DType, Schema
 from tests.builders import tiny_target
-from tests.datagen.adapters.export_builders import LENGTHS, NAMES, make_dataset, open_dataset, states_of
+from tests.datagen.adapters.exports.builders import LENGTHS, NAMES, make_dataset, open_dataset, states_of
 
 SLOTS = ("layer2", "layer4", "layer5", "final")
 
@@ -122,7 +122,7 @@ def test_a_ratio_gives_the_trainer_each_cut_exactly() -> None:
 
 def test_a_long_sample_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = make_dataset(tmp_path, lengths=(700, 129))
-    monkeypatch.setattr("datagen.adapters.lazy_states.PIECE_BYTES", 4 * 16 * 64 * 3)
+    monkeypatch.setattr("datagen.adapters.exports.lazy_states.PIECE_BYTES", 4 * 16 * 64 * 3)
     run_export(plan_export(Asked(reference, "speculators", tmp_path / "out")), workers=2)
     snapshot = open_dataset(reference).snapshot()
     for row, sample_id in enumerate(row_ids(tmp_path / "out")):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.cache_folder import MANIFEST, Caches, Found, count_in, folders_of, read_manifest
 from datagen.adapters.deepspec_layout import (
     HIDDEN_DTYPE,
     INDEX,
@@ -26,8 +25,9 @@ from datagen.adapters.deepspec_layout import (
 )
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_samples import Slot
-from datagen.adapters.importing import ForeignRow, ImportOptions, OpenFiles
-from datagen.adapters.padding import real_tokens
+from datagen.adapters.imports.cache_folder import MANIFEST, Caches, Found, count_in, folders_of, read_manifest
+from datagen.adapters.imports.format import ForeignRow, ImportOptions, OpenFiles
+from datagen.adapters.imports.padding import real_tokens
 from datagen.store.dtypes import NUMPY_DTYPES
 from schemas.boundary import FINAL_NORMED
 from schemas.problem import Problem

@@ -21,9 +21,9 @@ from datagen.store.final_norm import apply_norm
 from datagen.store.snapshot import Sample
 from schemas.errors import StrataError
 from schemas.target import WeightsDigest
-from tests.datagen.adapters.export_builders import make_dataset, open_dataset
-from tests.datagen.adapters.target_builders import VOCAB, WIDTH, model_target, save_model
-from tests.datagen.adapters.test_deepspec_export import row_ids
+from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
+from tests.datagen.adapters.exports.target_builders import VOCAB, WIDTH, model_target, save_model
+from tests.datagen.adapters.exports.test_deepspec import row_ids
 
 FC = ("layer2", "layer4", "layer5")
 NAMES = (*FC, "final_normed")
@@ -47,7 +47,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
 def export(dataset: str, model: Path, out: Path, shard_bytes: int = 2**30, **more: Any) -> Path:
     """Export in shards of so many bytes, and return the folder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("datagen.adapters.automodel_export.SHARD_BYTES", shard_bytes)
+        patch.setattr("datagen.adapters.exports.automodel.SHARD_BYTES", shard_bytes)
         run_export(
             plan_export(Asked(dataset, "automodel", out, fc=FC, target_model=str(model), **more)), workers=3
         )

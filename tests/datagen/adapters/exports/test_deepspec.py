@@ -14,7 +14,7 @@ from datagen.export import Asked, plan_export, run_export
 from datagen.store.final_norm import apply_norm
 from schemas.final_norm import FinalNorm, NormRecipe
 from tests.builders import tiny_target
-from tests.datagen.adapters.export_builders import LENGTHS, make_dataset, open_dataset
+from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
 
 FC = ("embed", "layer4", "final")
 NAMES = ("embed", "layer2", "layer4", "layer5", "final", "final_normed")
@@ -42,7 +42,7 @@ def folder(dataset: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export in shards of about 8 KiB, which is two or three samples."""
     out = tmp_path_factory.mktemp("export") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("datagen.adapters.deepspec_export.SHARD_BYTES", 8192)
+        patch.setattr("datagen.adapters.exports.deepspec.SHARD_BYTES", 8192)
         run_export(plan_export(Asked(dataset, "deepspec", out, fc=FC)), workers=3)
     return out
 
@@ -163,7 +163,7 @@ def test_states_of_another_dtype_have_no_place(tmp_path: Path) -> None:
 
 def test_a_long_sample_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = make_dataset(tmp_path, names=NAMES, lengths=(700, 129))
-    monkeypatch.setattr("datagen.adapters.lazy_states.PIECE_BYTES", 2 * WIDTH * 2 * 64)
+    monkeypatch.setattr("datagen.adapters.exports.lazy_states.PIECE_BYTES", 2 * WIDTH * 2 * 64)
     out = tmp_path / "out"
     run_export(plan_export(Asked(reference, "deepspec", out, fc=("layer2", "layer5"))), workers=2)
     snapshot = open_dataset(reference).snapshot()

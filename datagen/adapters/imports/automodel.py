@@ -23,12 +23,12 @@ from datagen.adapters.automodel_layout import (
     shard_fields,
     shard_name,
 )
-from datagen.adapters.cache_folder import MANIFEST, Caches, Found, count_in, folders_of, read_manifest
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_samples import Slot
-from datagen.adapters.importing import ForeignRow, ImportOptions, OpenFiles
+from datagen.adapters.imports.cache_folder import MANIFEST, Caches, Found, count_in, folders_of, read_manifest
+from datagen.adapters.imports.format import ForeignRow, ImportOptions, OpenFiles
+from datagen.adapters.imports.padding import real_tokens
 from datagen.adapters.mapped_safetensors import map_tensors, placed_in
-from datagen.adapters.padding import real_tokens
 from schemas.problem import Problem
 
 _COUNTS = ("num_samples", "shard_size", "seq_length", "aux_hidden_dim", "draft_vocab_size")

@@ -15,11 +15,11 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from datagen.adapters.draft_vocabulary import DraftVocabulary
-from datagen.adapters.exporting import Row, Source
-from datagen.adapters.lazy_states import column, one_dtype, states
-from datagen.adapters.speculators_export import VOCABULARY, slots_of, write_arrays
-from datagen.adapters.torch_export import TorchFileFormat
+from datagen.adapters.exports.draft_vocabulary import DraftVocabulary
+from datagen.adapters.exports.format import Row, Source
+from datagen.adapters.exports.lazy_states import column, one_dtype, states
+from datagen.adapters.exports.speculators_files import VOCABULARY, slots_of, write_arrays
+from datagen.adapters.exports.torch_samples import TorchFileFormat
 from schemas.problem import Problem
 
 LENGTHS = "sample_lengths.json"

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from datagen.adapters import torch_files
-from datagen.adapters.torch_files import LazyTensor, TorchFile, of_array
+from datagen.adapters.exports import torch_files
+from datagen.adapters.exports.torch_files import LazyTensor, TorchFile, of_array
 
 DTYPES = {
     "bfloat16": torch.bfloat16,

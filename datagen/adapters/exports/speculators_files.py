@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.draft_vocabulary import DraftVocabulary
-from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source
-from datagen.adapters.lazy_states import one_dtype, side_by_side
-from datagen.adapters.speculators_prepared import PreparedSample, write_prepared
+from datagen.adapters.exports.draft_vocabulary import DraftVocabulary
+from datagen.adapters.exports.format import ExportFormat, PlannedFile, Row, Source
+from datagen.adapters.exports.lazy_states import one_dtype, side_by_side
+from datagen.adapters.exports.speculators_prepared import PreparedSample, write_prepared
 from datagen.store.trainer_rows import train_ratio
 from schemas.problem import Problem
 from schemas.schema import ITEM_BYTES

@@ -30,11 +30,11 @@ from datagen.adapters.automodel_layout import (
     shard_fields,
     shard_name,
 )
-from datagen.adapters.cache_folder import MANIFEST
-from datagen.adapters.draft_vocabulary import DraftVocabulary
-from datagen.adapters.exporting import ExportFormat, PlannedFile, Row, Source, TargetEnds
-from datagen.adapters.lazy_states import PIECE_BYTES, one_dtype, windows
-from datagen.adapters.sharding import shard_bytes
+from datagen.adapters.exports.draft_vocabulary import DraftVocabulary
+from datagen.adapters.exports.format import ExportFormat, PlannedFile, Row, Source, TargetEnds
+from datagen.adapters.exports.lazy_states import PIECE_BYTES, one_dtype, windows
+from datagen.adapters.exports.sharding import shard_bytes
+from datagen.adapters.imports.cache_folder import MANIFEST
 from datagen.adapters.tensor_arrays import array_of, tensor_of
 from schemas.problem import Problem
 

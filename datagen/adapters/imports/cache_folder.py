@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from datagen.adapters.errors import ForeignFileError
-from datagen.adapters.importing import ForeignRow, Listed
+from datagen.adapters.imports.format import ForeignRow, Listed
 from schemas.boundary import EMBED, FINAL
 from schemas.problem import Problem
 from schemas.target import Target

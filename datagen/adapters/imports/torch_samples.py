@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from datagen.adapters.foreign_content import mask_of, slots_apart, with_whole_states
 from datagen.adapters.foreign_files import sample_of
-from datagen.adapters.foreign_listing import FileNames, gap_problems, listed_files
-from datagen.adapters.importing import ForeignRow, ImportFormat, ImportOptions, Listed
-from datagen.adapters.right_padding import without_padding
+from datagen.adapters.imports.foreign_content import mask_of, slots_apart, with_whole_states
+from datagen.adapters.imports.foreign_listing import FileNames, gap_problems, listed_files
+from datagen.adapters.imports.format import ForeignRow, ImportFormat, ImportOptions, Listed
+from datagen.adapters.imports.right_padding import without_padding
 from datagen.adapters.safe_loading import load, refused
 from schemas.problem import Problem
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datagen.adapters.deepspec_import import DeepSpecFiles
 from datagen.adapters.errors import ForeignFileError
-from datagen.adapters.importing import ImportOptions, OpenFiles
+from datagen.adapters.imports.deepspec import DeepSpecFiles
+from datagen.adapters.imports.format import ImportOptions, OpenFiles
 from datagen.export import Asked, plan_export, run_export
 from tests.builders import tiny_target
-from tests.datagen.adapters.export_builders import make_dataset, open_dataset
-from tests.datagen.adapters.test_deepspec_export import row_ids
+from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
+from tests.datagen.adapters.exports.test_deepspec import row_ids
 
 FC = ("embed", "layer4", "final")
 NAMES = (*FC, "final_normed")

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from datagen.adapters.errors import ForeignFileError
-from datagen.adapters.foreign_content import slots_apart, with_whole_states
 from datagen.adapters.foreign_files import sample_of
-from datagen.adapters.foreign_listing import FileNames, gap_problems, listed_files, some_of
-from datagen.adapters.importing import ALL_TRAINED, ForeignRow, ImportOptions, Listed
-from datagen.adapters.prepared_rows import PreparedRows, is_prepared
+from datagen.adapters.imports.foreign_content import slots_apart, with_whole_states
+from datagen.adapters.imports.foreign_listing import FileNames, gap_problems, listed_files, some_of
+from datagen.adapters.imports.format import ALL_TRAINED, ForeignRow, ImportOptions, Listed
+from datagen.adapters.imports.prepared_rows import PreparedRows, is_prepared
 from datagen.adapters.safe_loading import load, refused
 from schemas.problem import Problem
 

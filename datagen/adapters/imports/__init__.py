@@ -1,0 +1,1 @@
+"""Other libraries' files as samples: one module a format, and what they share. Nothing in one is ever run."""
