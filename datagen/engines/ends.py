@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from datagen.engines.architecture import read_config
 from datagen.engines.base import Ends, EndsTelling, Engine
-from datagen.engines.bits import array_of, tensor_of
+from datagen.adapters.tensor_arrays import array_of, tensor_of
 from datagen.engines.errors import OpeningError
 from datagen.engines.model_files import locate
 from datagen.engines.settings import EngineSettings

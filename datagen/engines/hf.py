@@ -18,7 +18,7 @@ from torch import Tensor
 from datagen.engines.architecture import read_config
 from datagen.engines.base import Answer, Capture, Ends, Engine, EngineInfo
 from datagen.engines.batch import padded
-from datagen.engines.bits import array_of, tensor_of
+from datagen.adapters.tensor_arrays import array_of, tensor_of
 from datagen.engines.copying import Carrier, Outbound
 from datagen.engines.decoding import decode
 from datagen.engines.endings import ending_token_ids

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from datagen.engines.bits import array_of, tensor_of
+from datagen.adapters.tensor_arrays import array_of, tensor_of
 from datagen.engines.errors import OpeningError
 from datagen.engines.proof import Anatomy
 from schemas.problem import Problem

@@ -35,7 +35,6 @@ DOORS: dict[str, tuple[str, ...]] = {
     "jinja2": ("datagen.template.text",),
     "ml_dtypes": (
         "datagen.adapters.foreign_files",
-        "datagen.engines.bits",
         "datagen.engines.synthetic",
         "datagen.engines.vllm_running",
         "datagen.store.bfloat16",
