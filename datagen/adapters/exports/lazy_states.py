@@ -17,8 +17,8 @@ from datagen.store.dtypes import NUMPY_DTYPES
 from schemas.problem import Problem
 from schemas.records import BLOCK_ROWS
 
-PIECE_BYTES = 4 * 2**20
-"""About as much is held of a sample at a time, so that it is checked, hashed and written in the cache."""
+PIECE_BYTES = 2**20
+"""About as much is held of a sample at a time: checked, hashed and written while a core's own cache has it."""
 
 
 class _Scratch(threading.local):
@@ -43,7 +43,7 @@ def windows(n_tokens: int, token_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield the tokens of each piece, first and behind last: whole blocks, which are checksummed as such.
 
     >>> list(windows(200_000, 4096))[:2], list(windows(70, 2**20))
-    ([(0, 1024), (1024, 2048)], [(0, 64), (64, 70)])
+    ([(0, 256), (256, 512)], [(0, 64), (64, 70)])
     """
     step = max(PIECE_BYTES // token_bytes // BLOCK_ROWS, 1) * BLOCK_ROWS
     for first in range(0, n_tokens, step):
