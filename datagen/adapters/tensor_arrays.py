@@ -24,7 +24,7 @@ def array_of(tensor: Tensor) -> NDArray[np.generic]:
 
 
 def tensor_of(array: NDArray[np.generic]) -> Tensor:
-    """Return an array's values as a tensor of the same dtype, of the same memory; a read-only one is copied."""
+    """Return an array's values as a tensor of its dtype, of the same memory; a read-only one is copied."""
     array = np.require(array, requirements=["C", "W"])
     if array.dtype == _BFLOAT16:
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)

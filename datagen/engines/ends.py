@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from datagen.adapters.tensor_arrays import array_of, tensor_of
 from datagen.engines.architecture import read_config
 from datagen.engines.base import Ends, EndsTelling, Engine
-from datagen.adapters.tensor_arrays import array_of, tensor_of
 from datagen.engines.errors import OpeningError
 from datagen.engines.model_files import locate
 from datagen.engines.settings import EngineSettings

@@ -15,10 +15,10 @@ import transformers
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datagen.adapters.tensor_arrays import array_of, tensor_of
 from datagen.engines.architecture import read_config
 from datagen.engines.base import Answer, Capture, Ends, Engine, EngineInfo
 from datagen.engines.batch import padded
-from datagen.adapters.tensor_arrays import array_of, tensor_of
 from datagen.engines.copying import Carrier, Outbound
 from datagen.engines.decoding import decode
 from datagen.engines.endings import ending_token_ids

@@ -18,7 +18,7 @@ from schemas.problem import Problem
 from schemas.records import BLOCK_ROWS
 
 PIECE_BYTES = 2**20
-"""About as much is held of a sample at a time: checked, hashed and written while a core's own cache has it."""
+"""About as much is held of a sample at a time: checked, hashed and written while a core's cache has it."""
 
 
 class _Scratch(threading.local):
