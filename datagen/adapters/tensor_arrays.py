@@ -1,5 +1,7 @@
 """torch tensors as numpy arrays and back, of the same memory, bfloat16 too."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,7 +12,7 @@ from datagen.store.dtypes import NUMPY_DTYPES
 _BFLOAT16 = NUMPY_DTYPES["bfloat16"]
 
 
-def array_of(tensor: Tensor) -> NDArray[np.generic]:
+def array_of(tensor: Tensor) -> NDArray[Any]:
     """Return a tensor's values as an array of the same dtype.
 
     >>> array_of(torch.tensor([1.5], dtype=torch.bfloat16))
@@ -18,9 +20,8 @@ def array_of(tensor: Tensor) -> NDArray[np.generic]:
     """
     tensor = tensor.detach().contiguous()
     if tensor.dtype == torch.bfloat16:
-        bits: NDArray[np.generic] = tensor.view(torch.uint16).numpy().view(_BFLOAT16)
-        return bits
-    return np.asarray(tensor.numpy())
+        return tensor.view(torch.uint16).numpy().view(_BFLOAT16)
+    return tensor.numpy()
 
 
 def tensor_of(array: NDArray[np.generic]) -> Tensor:
