@@ -73,6 +73,11 @@ class Candidate(NamedTuple):
     inputs: Inputs
     target: TargetRole
 
+    @property
+    def holds_its_answer(self) -> bool:
+        """Whether the state that is to be foretold is fed: a token ahead, and among the inputs."""
+        return self.inputs.moved > 0 and self.target.tensor in self.inputs.fc
+
 
 def target_words(role: TargetRole) -> str:
     """Return a target as a person reads it.

@@ -27,8 +27,11 @@ from schemas.wiring import TargetRole
 
 MIN_PAIRS = 500
 """Counted pairs of a round: right against swapped is 0.357 against 0.333, so few would mislead."""
-ROUNDS = ((0.3, 48), (1.0, 16), (2.0, 6))
-"""Of each round before the last: its share of those pairs, and how many inputs go on beside the declared."""
+ROUNDS = ((0.3, 48), (1.0, 16), (2.0, 8))
+"""Of each round before the last: its share of those pairs, and how many wirings go on beside the declared.
+
+A wiring counts once, however many norms are lost in how many ways: all those of one would crowd out the next.
+"""
 VARIED = 3
 """Leaders that are tried otherwise too: a token early or late, a norm lost."""
 KEPT_TARGETS = 3
@@ -132,15 +135,16 @@ def search(runner: Runner, cases: Cases, question: Question, watch: Watch) -> Fi
         count = _count(cases, question.min_pairs * share)
         watch.stage(f"screening {len(pool)} wirings on {count} conversations", len(pool) * count)
         measured = measure(runner, cases, count, pool, roles, watch)
-        leaders = ranked(measured)[:kept]
+        leaders = leading(measured, kept)
         beside = [near for one in leaders[:VARIED] for near in variants(one, runner.changes)]
-        pool = tuple(dict.fromkeys([*kept_in, *leaders, *beside]))
+        pool = tuple(dict.fromkeys([*kept_in, *leaders, *beside, *map(_as_config_says, leaders)]))
         tried |= set(pool)
     leans = _lean(runner, cases, _leaning_inputs(measured, leaders[0], count), roles, watch)
     decided = leans.decide(role)
-    leaders = ranked(_against(measured, decided))[:kept]
+    leaders = leading(_against(measured, decided), kept)
     base = declared[0] if declared else leaders[0]
-    last = dict.fromkeys([*kept_in, *leaders, *variants(leaders[0], runner.changes), *floors(base)])
+    beside = [*variants(leaders[0], runner.changes), *map(_as_config_says, leaders)]
+    last = dict.fromkeys([*kept_in, *leaders, *beside, *floors(base)])
     against = dict.fromkeys([decided, *_roles(measured, leaders[0], role)])
     found = _last(runner, cases, question, last, tuple(against), watch)
     return replace(found, n_tried=len(tried | set(last)), left_out=choices.left_out, leaning=leans)
@@ -188,7 +192,7 @@ def _leaning_inputs(measured: Measured, leader: Inputs, n_cases: int) -> Inputs:
 
     A norm more or less makes a draft surer or less sure, and so moves what it proposes.
     """
-    plain = replace(leader, changes=())
+    plain = _as_config_says(leader)
     mine, its = (_best_of(measured, inputs) for inputs in (leader, plain))
     if mine is None or its is None:
         return leader
@@ -212,12 +216,27 @@ def _lean(runner: Runner, cases: Cases, inputs: Inputs, roles: Sequence[TargetRo
 
 
 def ranked(measured: Measured) -> tuple[Inputs, ...]:
-    """Return the inputs by the best that each scores against any target, the first of equals first."""
+    """Return the inputs by the best that each scores against any target, the first of equals first.
+
+    But for a target that is itself among the inputs: to repeat it is nothing that was learned.
+    """
     best: dict[Inputs, float] = {}
     for candidate, scores in measured.items():
-        score = scores.learned.pooled
+        score = -1.0 if candidate.holds_its_answer else scores.learned.pooled
         best[candidate.inputs] = max(score, best.get(candidate.inputs, -1.0))
     return tuple(sorted(best, key=lambda inputs: -best[inputs]))
+
+
+def leading(measured: Measured, kept: int) -> tuple[Inputs, ...]:
+    """Return the best inputs of each of the `kept` best wirings, those that differ in more than norms."""
+    best: dict[Inputs, Inputs] = {}
+    for inputs in ranked(measured):
+        best.setdefault(_as_config_says(inputs), inputs)
+    return tuple(best.values())[:kept]
+
+
+def _as_config_says(inputs: Inputs) -> Inputs:
+    return replace(inputs, changes=())
 
 
 def _declared_target(question: Question, cases: Cases) -> TargetRole:
