@@ -60,6 +60,8 @@ class _Replica:
     in_flight: "deque[tuple[Unit, Any]]" = field(default_factory=deque)
     progress: UnitProgress | None = None
     asked: Any = None
+    waited: frozenset[Any] = frozenset()
+    """What merely waited when it died: it is lost too, and Ray may say so long after the one it was at."""
     recovering: Any = None
     down_since: float = 0.0
 
@@ -207,15 +209,21 @@ class Fleet:
                 cause = _cause(error)
                 came.append(Lost(unit, True, str(cause), cause))
             except RayError as error:
-                came.append(Lost(unit, running, f"{type(error).__name__}: {_first_line(error)}"))
+                waited = reference in replica.waited
+                detail = f"{type(error).__name__}: {_first_line(error)}"
+                was_at_it = running and not waited
+                came.append(Lost(unit, was_at_it, detail))
                 running = False
-                self._note_death(replica)
+                if not waited:
+                    self._note_death(replica, 0 if was_at_it else 1)
         return came
 
-    def _note_death(self, replica: _Replica) -> None:
+    def _note_death(self, replica: _Replica, at_hand: int) -> None:
+        """Note that a worker died; of its units in flight the first `at_hand` did not merely wait."""
         if replica.recovering is None:
             replica.down_since = time.monotonic()
             replica.progress = None
+            replica.waited = frozenset(reference for _, reference in [*replica.in_flight][at_hand:])
             replica.recovering = replica.actor.calibrate.remote(self._calibration)
 
     def _recover(self, replica: _Replica) -> None:

@@ -2,14 +2,16 @@
 
 import time
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
+from ray.exceptions import ActorUnavailableError
 
 from datagen.checks import Calibration, NormProfile
 from datagen.driver import open_job, work_order
 from datagen.engines.errors import OpeningError
 from datagen.errors import FleetError
-from datagen.fleet import Fleet, Lost, Made
+from datagen.fleet import Fleet, Lost, Made, _Replica
 from datagen.units import Unit
 from datagen.worker import Worker
 from tests.datagen.deadly_worker import DEADLY_LENGTH, CalibratedWorker, UnloadableWorker
@@ -58,6 +60,27 @@ def test_a_dead_worker_is_handed_nothing_until_it_is_back_and_knows_the_calibrat
         assert isinstance(made, Made)
     finally:
         fleet.close()
+
+
+@pytest.mark.parametrize("told_first", ["at work", "waiting"])
+def test_what_waited_is_not_blamed_however_late_its_loss_is_told(
+    told_first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray told the loss of the waiting unit when the worker was back, and it stood for the one at work."""
+    fleet = fleet_of(tmp_path, Worker)
+    replica = _Replica(MagicMock(), MagicMock())
+    for number in ("at work", "waiting"):
+        replica.in_flight.append((Unit(number, ()), number))
+
+    def lost(reference: object) -> None:
+        raise ActorUnavailableError("Socket closed", None)
+
+    monkeypatch.setattr("datagen.fleet.ray.get", lost)
+    (first,) = fleet._collect(replica, {told_first})
+    replica.recovering = None  # it answers again
+    (second,) = fleet._collect(replica, {"at work", "waiting"} - {told_first})
+    found = {one.unit.number: one.running for one in (first, second) if isinstance(one, Lost)}
+    assert found == {"at work": True, "waiting": False}
 
 
 def test_why_a_worker_cannot_load_reaches_the_driver_as_the_error_that_it_is(tmp_path: Path) -> None:

@@ -188,7 +188,6 @@ def test_answers_that_are_cut_are_quarantined_where_asked_for(tmp_path: Path) ->
 
 
 def test_a_prompt_that_kills_its_workers_is_found_and_given_up(tmp_path: Path) -> None:
-    """Twice alone, each time: on a loaded machine Ray lost a worker that the next unit was handed to, too."""
     lengths = LENGTHS[:3]
     write_asks(tmp_path / "prompts.jsonl", [*lengths, DEADLY_LENGTH])
     summary = run(generating(tmp_path, workers__unit_attempts=2), DeadlyWorker)
