@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_layouts import IDS, SCALES, Layout, layout_of
 from datagen.adapters.foreign_samples import ForeignSample, Slot
 from datagen.adapters.safe_loading import is_known, load, refused
+from datagen.adapters.tensor_arrays import array_of, view_of
 from schemas.problem import Problem
 
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
@@ -84,7 +84,7 @@ def sample_of(file: Path, content: object, *, mapped: bool = False) -> ForeignSa
         )
     problems: list[Problem] = []
     ids = _ids(file, content, problems)
-    to_rows = _view if mapped else _array
+    to_rows = view_of if mapped else _array
     slots = list(_slots(file, content, layout, None if ids is None else len(ids), problems, to_rows))
     if problems:
         raise ForeignFileError(f"{file.name} cannot be read as hidden states", problems)
@@ -151,16 +151,7 @@ def _squeezed(value: object) -> object:
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.generic]:
-    tensor = tensor.detach().contiguous()
-    return _view(tensor.to(torch.float32) if tensor.dtype == torch.float64 else tensor)
-
-
-def _view(tensor: torch.Tensor) -> NDArray[np.generic]:
-    tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:
-        bits: NDArray[np.generic] = tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
-        return bits
-    return tensor.numpy()
+    return array_of(tensor.to(torch.float32) if tensor.dtype == torch.float64 else tensor)
 
 
 def _described(value: object) -> str:

@@ -18,7 +18,12 @@ def array_of(tensor: Tensor) -> NDArray[Any]:
     >>> array_of(torch.tensor([1.5], dtype=torch.bfloat16))
     array([1.5], dtype=bfloat16)
     """
-    tensor = tensor.detach().contiguous()
+    return view_of(tensor.contiguous())
+
+
+def view_of(tensor: Tensor) -> NDArray[Any]:
+    """Return a tensor's own memory as an array of the same dtype, of the same strides."""
+    tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.uint16).numpy().view(_BFLOAT16)
     return tensor.numpy()

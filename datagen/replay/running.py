@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import kl_div
 
+from datagen.adapters.tensor_arrays import tensor_of
 from datagen.engines.target_head import LOGIT_BYTES, TargetHead
 from datagen.replay.candidates import Change, Inputs
 from datagen.replay.draft import Draft
@@ -120,8 +120,8 @@ class DraftRunner:
     def _tensor(self, tensors: Tensors, name: str) -> Tensor:
         """Return `[T, H]`; `final_normed` is made of `final` where it is not stored."""
         if name == FINAL_NORMED and name not in tensors:
-            return self._head.norm(as_torch(tensors[FINAL]))
-        return as_torch(tensors[name])
+            return self._head.norm(tensor_of(tensors[FINAL]))
+        return tensor_of(tensors[name])
 
     def _loss(self, case: Case, role: TargetRole, logits: Tensor) -> tuple[float, int]:
         """Return the divergence of the draft's from a target's distribution over the tokens it knows.
@@ -147,13 +147,6 @@ def _placed(pieces: Sequence[Tensor], case: Case) -> Ids:
     tokens = np.full(len(case.ids), NOT_LABELLED, np.int64)
     tokens[case.labelled] = torch.cat(list(pieces)).numpy()
     return tokens
-
-
-def as_torch(rows: NDArray[np.generic]) -> Tensor:
-    """Return stored rows as a tensor of the same dtype; numpy has no bfloat16 that torch would take."""
-    if rows.dtype.name == "bfloat16":
-        return torch.from_numpy(rows.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(rows.copy())
 
 
 def changes_of(draft: Draft) -> tuple[Change, ...]:

@@ -34,7 +34,6 @@ DOORS: dict[str, tuple[str, ...]] = {
     "huggingface_hub": ("datagen.engines.model_files", "datagen.replay.sizes"),
     "jinja2": ("datagen.template.text",),
     "ml_dtypes": (
-        "datagen.adapters.foreign_files",
         "datagen.engines.synthetic",
         "datagen.engines.vllm_running",
         "datagen.store.bfloat16",
