@@ -81,7 +81,7 @@ test: $(READY) assets ## set up and run all tests; pass options to pytest with A
 
 .PHONY: chaos
 chaos: $(READY) assets ## kill drivers and workers many times over; takes minutes
-	@STRATA_TEST_KILLS=8 $(BIN)/python -m pytest tests/datagen/test_kill.py tests/datagen/store/test_kill.py $(ARGS)
+	@STRATA_TEST_KILLS=8 $(BIN)/python -m pytest tests/datagen/driver/test_kill.py tests/datagen/store/test_kill.py $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## ruff, mypy --strict and the import contracts

@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from datagen.arguments import read_config_arguments
 from datagen.checks.on_policy import greedy_problem
-from datagen.driver import RunSummary, run
-from datagen.loop import REFUSED_REASONS
+from datagen.driver.driver import RunSummary, run
+from datagen.driver.loop import REFUSED_REASONS
 from schemas.command import guarded
 from schemas.figures import human_bytes, human_seconds
 from schemas.problem import Problem

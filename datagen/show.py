@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.audit import AuditReading, audit_name, read_audit
+from datagen.planning.audit import AuditReading, audit_name, read_audit
 from datagen.store.dataset import Dataset, Snapshot
 from datagen.store.door import Door
 from datagen.store.errors import NotFoundError

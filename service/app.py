@@ -9,19 +9,19 @@ from starlette.exceptions import HTTPException
 from datagen.store.door import Door
 from datagen.store.opening import open_door
 from schemas.errors import StrataError
-from service.auth import auth_for
-from service.catalog import Catalog
-from service.gate import Gate
-from service.limits import Allowances, Limits
+from service.access.auth import auth_for
+from service.access.limits import Allowances, Limits
+from service.asked.versioned import MovedError
+from service.edge.openapi import document
+from service.edge.request_log import RequestLog
+from service.edge.request_size import RequestSize
+from service.edge.responses import of_error, of_http, of_moved, of_validation
 from service.metrics import Metrics
-from service.openapi import document
-from service.request_log import RequestLog
-from service.request_size import RequestSize
-from service.responses import of_error, of_http, of_moved, of_validation
 from service.routes import check, health, listing, locations, manage, order, samples, tensors, versions
+from service.served.catalog import Catalog
+from service.served.gate import Gate
 from service.settings import Settings
 from service.state import Service
-from service.versioned import MovedError
 
 
 def create_app(settings: Settings, door: Door | None = None) -> FastAPI:

@@ -33,9 +33,9 @@ from pydantic_settings import (
 from schemas.problem import Problem
 from schemas.record import validation_problems
 from schemas.reference import name_problems
-from service.caller import Scope
+from service.access.caller import Scope
+from service.access.origin import is_loopback
 from service.errors import SettingsError
-from service.origin import is_loopback
 
 ENV_PREFIX = "STRATA_SERVE_"
 LogLevel = Literal["debug", "info", "warning", "error"]

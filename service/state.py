@@ -1,6 +1,6 @@
 """What every route works with: made once by `create_app`, never changed.
 
-`service.auth` is below this module and finds what it needs at `request.app.state.service` by itself.
+`service.access.auth` is below this module and finds what it needs at `request.app.state.service` by itself.
 """
 
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from typing import cast
 
 from fastapi import Request
 
-from service.auth import Auth
-from service.catalog import Catalog
-from service.gate import Gate
-from service.limits import Limits
+from service.access.auth import Auth
+from service.access.limits import Limits
 from service.metrics import Metrics
+from service.served.catalog import Catalog
+from service.served.gate import Gate
 from service.settings import Settings
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from datagen.cards import write_card
-from datagen.checking import Asked, Report, card_of, check
 from datagen.printing import printable
+from datagen.wiring.cards import write_card
+from datagen.wiring.checking import Asked, Report, card_of, check
 from schemas.command import Parser
 from schemas.consumers.declared import names
 from schemas.consumers.resolution import Resolution

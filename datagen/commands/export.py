@@ -16,8 +16,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from datagen.export import FORMATS, Asked, ExportPlan, plan_export, run_export
-from datagen.export_folder import Written
+from datagen.export.exporting import FORMATS, Asked, ExportPlan, plan_export, run_export
+from datagen.export.folder import Written
 from datagen.printing import printable
 from schemas.command import Parser, at_least_one
 from schemas.figures import human_bytes

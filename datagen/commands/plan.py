@@ -10,9 +10,10 @@ from rich.table import Table
 
 from datagen.arguments import read_config_arguments
 from datagen.config import RunConfig
-from datagen.driver import Job, open_job
+from datagen.driver.driver import Job, open_job
+from datagen.driver.probe import probe
 from datagen.errors import ConfigError
-from datagen.plan import (
+from datagen.planning.plan import (
     Prediction,
     assumed,
     predict,
@@ -22,7 +23,6 @@ from datagen.plan import (
     target_of_config,
 )
 from datagen.printing import PlainConsole
-from datagen.probe import probe
 from datagen.store.opening import open_door
 from schemas.figures import human_bytes, human_seconds
 from schemas.problem import Problem

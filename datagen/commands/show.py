@@ -7,7 +7,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from datagen.audit import AuditReading, in_words
+from datagen.planning.audit import AuditReading, in_words
 from datagen.printing import PlainConsole
 from datagen.show import DatasetView, SampleView, TensorLine, view_dataset, view_sample
 from datagen.store.opening import open_door

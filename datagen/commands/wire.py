@@ -6,7 +6,7 @@ from pathlib import Path
 
 from datagen.errors import ConfigError
 from datagen.printing import printable
-from datagen.wiring_inputs import shape_of
+from datagen.wiring.inputs import shape_of
 from schemas.boundary import name_of
 from schemas.command import Parser
 from schemas.consumers.declared import at_version, declared, names

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datagen.cards import read_card
 from datagen.errors import IngestError
-from datagen.export_folder import SUMS
+from datagen.export.folder import SUMS
 from datagen.ingest.sums import Sums, read_sums
 from datagen.store.trainer_rows import ROWS
+from datagen.wiring.cards import read_card
 from schemas.card import CARD_FILE, Card
 from schemas.problem import Problem
 

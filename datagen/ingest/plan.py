@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from datagen.adapters.imports.format import ALL_TRAINED, ImportOptions, OpenFiles
+from datagen.driver.resume import Held, held
 from datagen.engines.opening import ending_token_ids, read_target
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError, IngestError
@@ -20,7 +21,6 @@ from datagen.ingest.looking import Looked, look, sorted_out
 from datagen.ingest.proof import Beginnings, Proof, proof_problems, prove
 from datagen.printing import printable
 from datagen.replay.identify_sources import ModelSource, Source
-from datagen.resume import Held, held
 from datagen.store.door import Door
 from datagen.store.opening import open_door
 from datagen.store.trainer_rows import ROWS

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from datagen.adapters.errors import ForeignFileError
 from datagen.code_version import code_version, package_versions
 from datagen.config import PartSettings
+from datagen.driver.ledger import Ledger
 from datagen.errors import SpaceError
 from datagen.ingest.facts import Facts, Refusal, facts_of
 from datagen.ingest.looking import refusal_of
@@ -22,8 +23,7 @@ from datagen.ingest.plan import IngestPlan, settings_of
 from datagen.ingest.proven_norms import norm_problems
 from datagen.ingest.samples import sample_data, state_problems
 from datagen.kept_norm import keep_norm_of_run
-from datagen.ledger import Ledger
-from datagen.places import is_url
+from datagen.planning.places import is_url
 from datagen.printing import printable
 from datagen.run_ids import new_run_id
 from datagen.stopping import Stopping

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from datagen.cards import read_card
 from datagen.replay.candidates import TRUE_TARGET, Candidate, Change, Inputs
 from datagen.replay.checkpoint import DraftCheckpoint
-from datagen.wiring_inputs import read_wiring
+from datagen.wiring.cards import read_card
+from datagen.wiring.inputs import read_wiring
 from schemas.card import CARD_FILE
 from schemas.consumers.resolution import Resolution, Shape
 from schemas.consumers.resolve import resolve_server

@@ -11,13 +11,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.audit import audit_schema
 from datagen.engines.base import Capture, Engine
 from datagen.engines.errors import BatchError
 from datagen.engines.opening import open_engine, read_target
 from datagen.engines.reference import has_experts
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
+from datagen.planning.audit import audit_schema
 from datagen.replay.identify_rows import States
 from datagen.store.snapshot import Snapshot
 from schemas.boundary import all_names

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datagen.audit import audit_name
 from datagen.engines.model_files import locate
 from datagen.engines.settings import EngineSettings
 from datagen.engines.target_head import TargetHead
 from datagen.engines.weights import weights_digest
 from datagen.errors import ConfigError
+from datagen.planning.audit import audit_name
 from datagen.replay.cases import StoredCases
 from datagen.replay.checkpoint import read_draft
 from datagen.replay.declaring import Declaration, Said, declare
@@ -23,7 +23,7 @@ from datagen.store.door import Door
 from datagen.store.errors import NotFoundError
 from datagen.store.opening import open_door
 from datagen.store.snapshot import Snapshot
-from datagen.wiring_inputs import read_dataset
+from datagen.wiring.inputs import read_dataset
 from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.problem import Problem
 from schemas.reference import parse_reference

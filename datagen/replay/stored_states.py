@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datagen.adapters.foreign_samples import ForeignSample, Slot
-from datagen.audit import MIN_AGREEMENT, audit_schema
 from datagen.engines.base import Engine, TieTelling
 from datagen.engines.opening import open_engine, read_target
 from datagen.engines.reference import has_experts
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
+from datagen.planning.audit import MIN_AGREEMENT, audit_schema
 from datagen.replay.identify_answer import Found, Identified
 from datagen.replay.identify_passes import identify_samples
 from datagen.replay.identify_rows import States

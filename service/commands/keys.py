@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from schemas.command import Parser
-from service.caller import EVERY_DATASET, SCOPES
-from service.keys import Key, KeyFile
+from service.access.caller import EVERY_DATASET, SCOPES
+from service.access.keys import Key, KeyFile
 
 PROG = "strata keys"
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}

@@ -19,10 +19,10 @@ from uvicorn.supervisors import Multiprocess
 from schemas.command import Parser
 from schemas.problem import Problem
 from service.app import create_app
-from service.connection import Connection, give_up_stalled
+from service.edge.connection import Connection, give_up_stalled
+from service.edge.request_log import log_config
 from service.errors import SettingsError
 from service.metrics import FOLDER_VARIABLE
-from service.request_log import log_config
 from service.settings import ENV_PREFIX, Settings, load_settings
 
 PROG = "strata serve"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from schemas.figures import human_bytes
-from service.changes import (
+from service.served.changes import (
     Changed,
     Collected,
     Comparison,

@@ -16,8 +16,9 @@ from schemas.command import Parser, UsageError, at_least_one
 from schemas.problem import Problem
 from schemas.record import Record, canonical_json, validation_problems
 from schemas.reference import NEWEST, parse_reference
-from service import comparison, management
-from service.changes import (
+from service.commands import tables
+from service.served import comparison, management
+from service.served.changes import (
     CondemnChange,
     DropChange,
     NameChange,
@@ -25,7 +26,6 @@ from service.changes import (
     SplitChange,
     SweepChange,
 )
-from service.commands import tables
 
 PROG = "strata versions"
 _R = TypeVar("_R", bound=Record)

@@ -14,9 +14,9 @@ from schemas.problem import Problem
 from schemas.reference import DatasetReference
 from schemas.request import read_wiring
 from schemas.sides import Sides, side_problems
-from service.auth import Caller, requires
-from service.catalog import LATEST, Catalog
+from service.access.auth import Caller, requires
 from service.errors import ForbiddenError, MalformedError
+from service.served.catalog import LATEST, Catalog
 from service.state import service_of
 
 router = APIRouter(prefix="/v1", tags=["check"])

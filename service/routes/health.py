@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 from datagen.store.errors import StoreError
 from schemas.problem import Problem
-from service.auth import PUBLIC
-from service.catalog import Catalog
+from service.access.auth import PUBLIC
 from service.errors import NotReadyError
 from service.metrics import CONTENT_TYPE
+from service.served.catalog import Catalog
 from service.state import service_of
 
 _LOG = logging.getLogger("strata.service")

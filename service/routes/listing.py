@@ -9,10 +9,10 @@ from datagen.store.dataset import Dataset
 from datagen.store.errors import StoreError
 from schemas.problem import Problem
 from schemas.records import Operation, SplitRule, VersionRecord
-from service.auth import Caller, requires
+from service.access.auth import Caller, requires
+from service.asked.versioned import DatasetName, Version
 from service.routes.parameters import Limit
 from service.state import service_of
-from service.versioned import DatasetName, Version
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 Reader = Annotated[Caller, requires("read")]

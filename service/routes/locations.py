@@ -19,12 +19,12 @@ from schemas.problem import Problem
 from schemas.records import BLOCK_ROWS
 from schemas.sample import ID_PATTERN
 from schemas.schema import TensorSpec, TokenColumn
-from service.asking import names_in, tokens_in
-from service.auth import Caller, requires
+from service.access.auth import Caller, requires
+from service.asked.asking import names_in, tokens_in
+from service.asked.versioned import PREFIX, Served, Version
 from service.errors import ForbiddenError, TooLargeError
 from service.routes.parameters import SampleId
 from service.state import Service, service_of
-from service.versioned import PREFIX, Served, Version
 from service.wire.locations import ArrayLocation, Locations, SampleLocation
 from service.wire.names import names_of
 

@@ -1,4 +1,4 @@
-"""Management over HTTP: `service.management`, each change a new version or a refusal that changes nothing.
+"""Management over HTTP: each change a new version, or a refusal that changes nothing.
 
 Every answer of a change says the newest version; `If-Match: "12"`, or `expected_version`, refuses a change
 where another version is the newest, by 409 with both numbers.
@@ -11,9 +11,11 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from datagen.store.dataset import Dataset
 from schemas.problem import Problem
-from service import comparison, management
-from service.auth import Caller, requires
-from service.changes import (
+from service.access.auth import Caller, requires
+from service.asked.versioned import DatasetName
+from service.errors import MalformedError
+from service.served import comparison, management
+from service.served.changes import (
     MAX_LISTED,
     Change,
     Collected,
@@ -31,9 +33,7 @@ from service.changes import (
     SweepChange,
     VersionText,
 )
-from service.errors import MalformedError
 from service.state import service_of
-from service.versioned import DatasetName
 from service.wire.names import DATASET_HEADER, VERSION_HEADER
 
 _ENTITY_TAG = re.compile(r'"?([1-9][0-9]{0,7})"?')

@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict
 
 from datagen.store.checksum import bytes_of, crc32c
 from schemas.problem import Problem
-from service.auth import Caller, requires
+from service.access.auth import Caller, requires
+from service.asked.selection import in_epoch, select
+from service.asked.versioned import PREFIX, Version
 from service.errors import RangeError
 from service.routes.parameters import EXAMPLE_ID, MAX_INT, Epoch, Seed, Selected
-from service.selection import in_epoch, select
-from service.versioned import PREFIX, Version
 from service.wire.frame import Entry, build_frame
 from service.wire.names import SAFETENSORS_TYPE, SAMPLE_IDS
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query
 
 from schemas.sample import ID_PATTERN
-from service.selection import Selection
+from service.asked.selection import Selection
 
 EXAMPLE_ID = "0787ec2d4fe3a1ff7e52a76ad13efab9d199447223c89b810918bc5584e0e23f"
 MAX_INT = 2**31 - 1

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
 
 from datagen.store.index import Location
-from service.auth import Caller, requires
-from service.cursor import Cursor as PageEnd
+from service.access.auth import Caller, requires
+from service.asked.cursor import Cursor as PageEnd
+from service.asked.selection import select, splits_of
+from service.asked.versioned import PREFIX, MovedError, Served, Version, at_version
 from service.routes.parameters import EXAMPLE_ID, Cursor, Limit, SampleId, Selected
-from service.selection import select, splits_of
-from service.versioned import PREFIX, MovedError, Served, Version, at_version
 from service.wire.names import crc32c_text
 
 router = APIRouter(prefix=PREFIX, tags=["samples"])

@@ -13,18 +13,18 @@ from datagen.store.snapshot import Snapshot
 from schemas.problem import Problem
 from schemas.records import BLOCK_ROWS
 from schemas.sample import ID_PATTERN
-from service.asking import format_of, names_in, tokens_in
-from service.auth import Caller, requires
-from service.body import Body, Planner, Rows, n_bytes_of
-from service.byte_range import Asked, asked_for
+from service.access.auth import Caller, requires
+from service.answers.body import Body, Planner, Rows, n_bytes_of
+from service.answers.pieces import LOCAL_PIECE_BYTES, REMOTE_PIECE_BYTES, clipped, pieces
+from service.answers.streaming import BodyResponse
+from service.asked.asking import format_of, names_in, tokens_in
+from service.asked.byte_range import Asked, asked_for
+from service.asked.selection import Selection, in_epoch
+from service.asked.versioned import PREFIX, Served, Version
+from service.edge.responses import problem_response
 from service.errors import RangeError, TooLargeError
-from service.pieces import LOCAL_PIECE_BYTES, REMOTE_PIECE_BYTES, clipped, pieces
-from service.responses import problem_response
 from service.routes.parameters import MAX_INT, MAX_SEED
-from service.selection import Selection, in_epoch
 from service.state import Service, service_of
-from service.streaming import BodyResponse
-from service.versioned import PREFIX, Served, Version
 from service.wire.names import PROBLEM_TYPE, RAW_TYPE, SAFETENSORS_TYPE, TensorFormat, names_of
 
 router = APIRouter(prefix=PREFIX, tags=["tensors"])

@@ -12,9 +12,9 @@ from schemas.final_norm import FinalNorm, derivable
 from schemas.problem import Problem
 from schemas.schema import Schema, TensorSpec, TokenColumn
 from schemas.target import Target
-from service.auth import Caller, requires
-from service.statistics import Statistics, statistics_of
-from service.versioned import PREFIX, Served, Version
+from service.access.auth import Caller, requires
+from service.asked.versioned import PREFIX, Served, Version
+from service.served.statistics import Statistics, statistics_of
 
 router = APIRouter(prefix=PREFIX, tags=["versions"])
 Reader = Annotated[Caller, requires("read")]

@@ -17,7 +17,7 @@ LINT = "import sys; from importlinter.cli import lint_imports_command; sys.exit(
 # A breach of each contract: the module that is changed, and the import that it must not have.
 BREACHES: dict[str, tuple[str, str]] = {
     "imports point one way: schemas <- datagen <- service": ("schemas/problem.py", "datagen.errors"),
-    "the service knows of datagen nothing but the store": ("service/planted.py", "datagen.units"),
+    "the service knows of datagen nothing but the store": ("service/planted.py", "datagen.planning.units"),
     "datagen reads top to bottom, the store below all": ("datagen/store/keys.py", "datagen.errors"),
     "the domain core stays pure": ("schemas/problem.py", "numpy"),
     "the store knows no model and no cluster": ("datagen/store/keys.py", "torch"),
@@ -25,13 +25,13 @@ BREACHES: dict[str, tuple[str, str]] = {
     "a trainer's client needs no server and no storage": ("service/client/rows.py", "datagen.store.keys"),
     "settings are read without a model stack": ("datagen/config.py", "transformers"),
     "torch only in the engines, in replay, in other libraries' file formats and in the client's stream": (
-        "datagen/units.py",
+        "datagen/planning/units.py",
         "torch",
     ),
-    "a trainer's own packages only in its plug-in point": ("service/catalog.py", "hs_connectors"),
-    "ray only in the fleet and its worker": ("datagen/driver.py", "ray"),
-    "what a request is answered with knows no server": ("service/catalog.py", "uvicorn"),
-    "fastapi only in the app and its routes": ("service/catalog.py", "fastapi"),
+    "a trainer's own packages only in its plug-in point": ("service/served/catalog.py", "hs_connectors"),
+    "ray only in the fleet and its worker": ("datagen/driver/driver.py", "ray"),
+    "what a request is answered with knows no server": ("service/served/catalog.py", "uvicorn"),
+    "fastapi only in the app and its routes": ("service/served/catalog.py", "fastapi"),
     "no import cycles between siblings": ("datagen/store/errors.py", "datagen.store.local"),
 }
 

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from datagen.audit import audit_schema, audit_unit, read_audit, read_calibration
 from datagen.checks import Calibration, calibrated
 from datagen.config import load_config
 from datagen.engines.base import Engine
 from datagen.engines.ends import ends_of
 from datagen.engines.opening import open_engine
-from datagen.making import PartMaker
-from datagen.preparation import prepare
+from datagen.planning.audit import audit_schema, audit_unit, read_audit, read_calibration
+from datagen.planning.preparation import prepare
+from datagen.planning.units import Unit
 from datagen.prompts.prompt import Prompt
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
-from datagen.units import Unit
+from datagen.worker.making import PartMaker
 from tests.bench.row import Row
 
 CONFIG = Path("deploy/runs/demo.toml")

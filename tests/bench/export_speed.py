@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
 from tests.bench.row import Row, interleaved, seconds

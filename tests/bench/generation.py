@@ -17,14 +17,14 @@ import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.utils import logging
 
-from datagen.answering import Answerer, AnsweringOrder
 from datagen.config import load_config
 from datagen.engines.opening import open_engine
 from datagen.engines.sampling import Sampling
-from datagen.preparation import prepare
+from datagen.planning.preparation import prepare
+from datagen.planning.rendering import template_of
 from datagen.prompts.prompt import Prompt
-from datagen.rendering import template_of
-from datagen.write_behind import UnitProgress
+from datagen.worker.answering import Answerer, AnsweringOrder
+from datagen.worker.write_behind import UnitProgress
 from tests.bench.row import Row, interleaved
 
 CONFIG = Path("deploy/runs/demo-generate.toml")

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hs_connectors import FileTransfer, HiddenStatesTransfer
 
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
 from datagen.store.sample_data import SampleData

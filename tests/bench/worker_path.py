@@ -18,13 +18,13 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from datagen.config import RaySettings
+from datagen.driver.fleet import Fleet, Made
 from datagen.engines.opening import read_target
 from datagen.engines.settings import EngineSettings, SyntheticSettings
-from datagen.fleet import Fleet, Made
 from datagen.placement import WorkerSettings
+from datagen.planning.units import Unit, batches
 from datagen.prompts.prompt import Prompt
-from datagen.units import Unit, batches
-from datagen.worker import WorkOrder
+from datagen.worker.actor import WorkOrder
 from schemas.sample import prompt_id, sample_id
 from schemas.schema import Schema
 from tests.bench.row import Row, interleaved, seconds

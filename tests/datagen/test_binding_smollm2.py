@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datagen.audit import audit_schema, read_audit, read_calibration
 from datagen.checks import Binding, Calibration, calibrated
 from datagen.engines.base import Capture, Engine
 from datagen.engines.ends import FilesEnds, ends_of
 from datagen.engines.opening import open_engine, read_target
 from datagen.engines.settings import EngineSettings
 from datagen.engines.target_head import TargetHead
-from datagen.making import PartMaker, UnitResult
+from datagen.planning.audit import audit_schema, read_audit, read_calibration
+from datagen.planning.units import Unit, batches
 from datagen.prompts.prompt import Prompt
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
-from datagen.units import Unit, batches
+from datagen.worker.making import PartMaker, UnitResult
 from schemas.schema import Schema
 from tests.datagen.faulty_engine import Fault, FaultyEngine
 from tests.datagen.prompt_builders import prompt_of

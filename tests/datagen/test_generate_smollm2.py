@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from datagen.answering import Answerer, AnsweringOrder
 from datagen.config import RunConfig, load_config
 from datagen.engines.opening import open_engine
-from datagen.preparation import prepare
+from datagen.planning.preparation import prepare
+from datagen.planning.rendering import template_of
 from datagen.prompts.prompt import Prompt
-from datagen.rendering import template_of
-from datagen.write_behind import UnitProgress
+from datagen.worker.answering import Answerer, AnsweringOrder
+from datagen.worker.write_behind import UnitProgress
 from schemas.schema import DType, Schema
 from tests.datagen.prompts.written import jsonl, talk
 from tests.datagen.run_builders import flags

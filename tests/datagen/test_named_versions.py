@@ -10,7 +10,7 @@ from datagen.commands.verify import command as verify
 from datagen.store.dataset import Dataset
 from datagen.store.errors import NotFoundError
 from datagen.store.local import LocalDoor
-from datagen.wiring_inputs import read_dataset
+from datagen.wiring.inputs import read_dataset
 from tests.builders import tiny_schema
 from tests.datagen.store.real_parts import commit_samples, samples_of
 

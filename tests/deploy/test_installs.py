@@ -18,8 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 from datagen.store.sample_data import SampleData
+from service.access.keys import KeyFile
 from service.client import Client
-from service.keys import KeyFile
 from tests.service.serving import make_dataset
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from datagen.checking import Asked, Report, check
 from datagen.commands.check import command
+from datagen.wiring.checking import Asked, Report, check
 from schemas.problem import Problem
 from tests.incident.makers import MEANT, SAVED, draft_config, make_dataset
 

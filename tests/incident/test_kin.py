@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from datagen.cards import write_card
-from datagen.checking import Asked, Report, card_of, check
+from datagen.wiring.cards import write_card
+from datagen.wiring.checking import Asked, Report, card_of, check
 from schemas.problem import Problem
 from tests.incident.makers import MEANT, draft_config, kimi, make_dataset, wiring_file
 

@@ -17,7 +17,7 @@ from datagen.adapters.imports.automodel import AutomodelFiles
 from datagen.adapters.imports.format import ImportOptions
 from datagen.adapters.tensor_arrays import array_of
 from datagen.checks.rows import row_norms
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
 from datagen.store.part import PartWriter

@@ -10,7 +10,7 @@ import pytest
 import torch
 from datasets import load_from_disk
 
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.snapshot import Sample
 from tests.datagen.adapters.exports.builders import make_dataset, open_dataset, states_of
 from tests.oracle.borrow import borrow

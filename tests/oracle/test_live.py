@@ -9,7 +9,7 @@ import torch
 from datasets import load_from_disk
 from hs_connectors import FileTransfer, HiddenStatesTransfer
 
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from service.trainers.held import Held, open_held
 from service.trainers.prepared import Prepared
 from service.trainers.speculators_backend import StrataTransfer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from service.client.asked import Wiring
 from service.client.client import Client
 from service.trainers.specforge_dataset import open_specforge

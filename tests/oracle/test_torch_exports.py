@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from datagen.adapters.exports.draft_vocabulary import DraftVocabulary, choose_tokens
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.snapshot import Sample
 from tests.builders import tiny_target
 from tests.datagen.adapters.exports.builders import make_dataset, open_dataset

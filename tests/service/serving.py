@@ -17,7 +17,7 @@ from datagen.store.opening import open_door
 from datagen.store.sample_data import SampleData
 from schemas.schema import Schema
 from service.app import create_app
-from service.connection import Connection, give_up_stalled
+from service.edge.connection import Connection, give_up_stalled
 from service.settings import Settings
 from tests.builders import tiny_schema
 from tests.datagen.store.real_parts import commit_samples, samples_of

@@ -6,8 +6,8 @@ import datagen.store.errors
 import schemas.errors
 import service.errors
 from schemas.errors import StrataError
+from service.edge.openapi import SAID
 from service.errors import STATUS, ServiceError, status_of
-from service.openapi import SAID
 
 
 def errors_of(module: object) -> list[type[StrataError]]:

@@ -16,9 +16,9 @@ import psutil
 import pytest
 from fastapi import FastAPI
 
-import service.connection
 from datagen.store.sample_data import SampleData
 from service.app import create_app
+from service.edge import connection
 from tests.builders import tiny_schema, tiny_target
 from tests.service.serving import make_dataset, serving, settings_of
 
@@ -242,7 +242,7 @@ def test_no_body_whose_end_is_a_matter_of_opinion(target: Target, headers: str) 
 
 
 def test_a_head_that_does_not_end(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.connection, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.3)
     peers = [target.connect() for _ in range(20)]
     for peer in peers[1:]:
         peer.sendall(b"GET /v1/datasets HTTP/1.1\r\nHost: x\r\nX-Slow: ")
@@ -276,7 +276,7 @@ def test_a_second_head_that_is_late_does_not_cut_the_first_answer(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two requests in one go, the second one unfinished: the first is answered whole."""
-    monkeypatch.setattr(service.connection, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
     first = f"GET {target.tensors} HTTP/1.1\r\nHost: {target.host}\r\n\r\n"
     expected = httpx.get(f"{target.url}{target.tensors}").content
     with target.connect() as peer:
@@ -362,7 +362,7 @@ def test_more_slow_readers_than_there_is_room_for(large: Target, tmp_path: Path)
 def test_the_kernel_gives_up_who_reads_nothing(large: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     if not hasattr(socket, "TCP_USER_TIMEOUT"):
         pytest.skip("TCP_USER_TIMEOUT is Linux's")
-    monkeypatch.setattr(service.connection, "STALL_SECONDS", 1)
+    monkeypatch.setattr(connection, "STALL_SECONDS", 1)
     app = create_app(settings_of(large.root))
     with serving(large.root, app) as url:
         stalled = Target(url, app, large.root, large.samples)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from service.keys import KeyFile
+from service.access.keys import KeyFile
 from tests.service.serving import make_dataset
 
 N_ASKED = 24

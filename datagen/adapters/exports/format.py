@@ -1,7 +1,7 @@
 """What a file format of another library is to an export: large files over samples, small files beside them.
 
 A format says which files it needs, how large they are, and yields their bytes; who writes, hashes, resumes
-and renames is `datagen.export`, the same for all.
+and renames is `datagen.export.exporting`, the same for all.
 """
 
 from collections.abc import Iterator, Sequence

@@ -12,11 +12,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from datagen.checking import Asked as AskedCheck
-from datagen.checking import Report, check
 from datagen.commands.check import SLOT
 from datagen.errors import ExportError
-from datagen.export import Asked, plan_export
+from datagen.export.exporting import Asked, plan_export
+from datagen.wiring.checking import Asked as AskedCheck
+from datagen.wiring.checking import Report, check
 from deploy.demo.incident.exporting import MEANT, SPLITS, export_right
 from deploy.demo.incident.picture import Bar, draw
 from deploy.demo.incident.positional import SAVED, write_positional

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from datagen.commands.export import run
-from datagen.export import Asked, plan_export
+from datagen.export.exporting import Asked, plan_export
 from deploy.demo.incident.states import States
 
 MEANT = ("layer2", "layer15", "layer27")

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from datagen.audit import audit_name
+from datagen.planning.audit import audit_name
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
 from datagen.store.splits import assign

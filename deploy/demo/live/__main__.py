@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from datagen.commands.export import run as run_export
-from datagen.export import Asked, plan_export
+from datagen.export.exporting import Asked, plan_export
 from deploy.demo.incident.environment import make_environment
 from deploy.demo.live.service import serving
 from deploy.demo.live.training import Ran, Way, differences, train

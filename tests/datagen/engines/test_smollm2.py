@@ -12,8 +12,8 @@ from transformers import AutoTokenizer
 from datagen.config import load_config
 from datagen.engines.base import Capture, Engine
 from datagen.engines.opening import open_engine
-from datagen.preparation import prepare
-from datagen.units import batches
+from datagen.planning.preparation import prepare
+from datagen.planning.units import batches
 from tests.contract.engine_contract import token_errors
 from tests.datagen.engines.test_hf_oracle import every_boundary, loaded, oracle, rows_of
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from datagen.export import Asked as AskedExport
-from datagen.export import plan_export, run_export
+from datagen.export.exporting import Asked as AskedExport
+from datagen.export.exporting import plan_export, run_export
 from datagen.ingest.asked import Asked
 from datagen.ingest.plan import IngestPlan, plan_ingest
 from datagen.ingest.writing import Ingested, write

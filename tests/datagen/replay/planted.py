@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from datagen.audit import audit_name, audit_schema
 from datagen.engines.weights import weights_digest
+from datagen.planning.audit import audit_name, audit_schema
 from datagen.store.dataset import Dataset
 from datagen.store.opening import open_door
 from datagen.store.sample_data import SampleData

@@ -9,11 +9,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from datagen.audit import audit_schema
 from datagen.commands import identify as identify_command
 from datagen.commands import verify as verify_command
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
+from datagen.planning.audit import audit_schema
 from datagen.replay.identify import identify
 from datagen.replay.identify_sources import AuditSource, BothSources, ModelSource
 from datagen.replay.stored_states import open_target, verify_states

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from schemas.command import guarded
+from service.access.keys import KeyFile
 from service.commands.keys import command, lifetime
-from service.keys import KeyFile
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from datagen.checking import Asked, check
+from datagen.wiring.checking import Asked, check
 from schemas.card import Card
 from schemas.judging import as_data
 from schemas.wiring import Wiring
-from service.keys import KeyFile
+from service.access.keys import KeyFile
 from tests.builders import tiny_schema, tiny_target
 from tests.service.serving import client_of, make_dataset
 

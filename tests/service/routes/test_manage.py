@@ -12,7 +12,7 @@ import pytest
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
 from datagen.store.verify import verify
-from service.keys import KeyFile
+from service.access.keys import KeyFile
 from tests.service.folders import content_of
 from tests.service.serving import client_of, make_dataset
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.errors import NotFoundError
 from datagen.store.trainer_rows import ROWS
 from schemas.card import CARD_FILE

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from service.trainers.errors import TrainerError
 from service.trainers.specforge_dataset import SpecForgeDataset, open_specforge
 from tests.builders import tiny_norm

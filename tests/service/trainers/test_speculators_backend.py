@@ -10,7 +10,7 @@ import torch
 from hs_connectors import FileTransfer, HiddenStatesBackend
 from torch.utils.data import DataLoader, Dataset
 
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.errors import CorruptError
 from schemas.schema import DTYPES, DType
 from service.trainers.errors import TrainerError

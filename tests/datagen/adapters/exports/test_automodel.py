@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from datagen.commands.export import command
 from datagen.engines.final_norm import model_final_norm
 from datagen.errors import ExportError
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.final_norm import apply_norm
 from datagen.store.snapshot import Sample
 from schemas.errors import StrataError

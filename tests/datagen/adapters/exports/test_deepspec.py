@@ -10,7 +10,7 @@ import pytest
 
 from datagen.commands.export import command
 from datagen.errors import ExportError
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.final_norm import apply_norm
 from schemas.final_norm import FinalNorm, NormRecipe
 from tests.builders import tiny_target

@@ -10,7 +10,7 @@ from datasets import load_from_disk
 from safetensors import safe_open
 
 from datagen.errors import ExportError
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.trainer_rows import train_ratio
 from schemas.schema import DType, Schema
 from tests.builders import tiny_target

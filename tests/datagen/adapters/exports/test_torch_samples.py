@@ -21,7 +21,7 @@ from datagen.adapters.exports.modelopt import ModelOptFormat
 from datagen.adapters.exports.specforge import SpecForgeFormat
 from datagen.commands.export import command
 from datagen.errors import ExportError
-from datagen.export import Asked, ExportPlan, plan_export, run_export
+from datagen.export.exporting import Asked, ExportPlan, plan_export, run_export
 from datagen.store.dataset import Dataset
 from datagen.store.final_norm import apply_norm
 from datagen.store.index import Location

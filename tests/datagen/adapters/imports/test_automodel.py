@@ -14,7 +14,7 @@ from datagen.adapters.imports.automodel import AutomodelFiles
 from datagen.adapters.imports.format import ImportOptions, OpenFiles
 from datagen.commands.ingest import command
 from datagen.errors import IngestError
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
 from tests.datagen.adapters.exports.builders import make_dataset, open_dataset

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.imports.deepspec import DeepSpecFiles
 from datagen.adapters.imports.format import ImportOptions, OpenFiles
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from tests.builders import tiny_target
 from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
 from tests.datagen.adapters.exports.test_deepspec import row_ids

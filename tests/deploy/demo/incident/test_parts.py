@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from datagen.checking import Asked as AskedCheck
-from datagen.checking import check
 from datagen.errors import ExportError
-from datagen.export import Asked, plan_export, run_export
+from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
 from datagen.store.part import PartWriter
 from datagen.store.verify import verify
+from datagen.wiring.checking import Asked as AskedCheck
+from datagen.wiring.checking import check
 from deploy.demo.incident import states as states_module
 from deploy.demo.incident.picture import Bar, draw
 from deploy.demo.incident.positional import SAVED, write_positional

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from datagen.checking import Asked as AskedCheck
-from datagen.checking import Report, check
 from datagen.replay.score import Interval
+from datagen.wiring.checking import Asked as AskedCheck
+from datagen.wiring.checking import Report, check
 from deploy.demo.incident import __main__ as incident
 from deploy.demo.incident.replayed import Replayed
 from deploy.demo.incident.training import Trained

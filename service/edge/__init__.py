@@ -1,0 +1,1 @@
+"""What stands around every request: its connection, its size, its log, and errors as answers."""

@@ -1,0 +1,1 @@
+"""The datasets that are served: opened, described, compared and managed."""

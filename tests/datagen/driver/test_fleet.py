@@ -1,0 +1,106 @@
+"""Workers that die, as the driver sees them: what they were at, and what they know when they are back."""
+
+import time
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+from ray.exceptions import ActorUnavailableError
+
+from datagen.checks import Calibration, NormProfile
+from datagen.driver.driver import open_job, work_order
+from datagen.driver.fleet import Fleet, Lost, Made, _Replica
+from datagen.engines.errors import OpeningError
+from datagen.errors import FleetError
+from datagen.planning.units import Unit
+from datagen.worker.actor import Worker
+from tests.datagen.driver.deadly_worker import DEADLY_LENGTH, CalibratedWorker, UnloadableWorker
+from tests.datagen.prompt_builders import random_prompts
+from tests.datagen.run_builders import synthetic_config, write_prompts
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def fleet_of(folder: Path, worker: type[Worker], **changes: object) -> Fleet:
+    write_prompts(folder / "prompts.jsonl", [10])
+    config = synthetic_config(folder, **changes)
+    return Fleet(work_order(open_job(config)), config.workers, config.ray, worker)
+
+
+def all_that_came(fleet: Fleet, count: int) -> list[Made | Lost]:
+    came: list[Made | Lost] = []
+    deadline = time.monotonic() + 60
+    while len(came) < count and time.monotonic() < deadline:
+        came += fleet.wait(0.25)
+    return came
+
+
+def test_a_dead_worker_is_handed_nothing_until_it_is_back_and_knows_the_calibration(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, CalibratedWorker)
+    try:
+        fleet.start(1)
+        calibration = Calibration({"embed": NormProfile(median=64.0, p90=64.5, p99=65.0, largest=66.0)})
+        fleet.calibrate(calibration)
+        deadly = Unit("deadly", tuple(random_prompts([DEADLY_LENGTH])))
+        waiting = Unit("waiting", tuple(random_prompts([5], seed=1)))
+        fleet.hand_out(deadly)
+        fleet.hand_out(waiting)
+        came = {item.unit.number: item for item in all_that_came(fleet, 2)}
+        assert isinstance(came["deadly"], Lost)
+        assert came["deadly"].running
+        assert isinstance(came["waiting"], Lost)
+        assert not came["waiting"].running
+        assert not fleet.wants_work()
+        deadline = time.monotonic() + 60
+        while not fleet.wants_work() and time.monotonic() < deadline:
+            fleet.wait(0.25)
+        assert fleet.call_first("calibration") == calibration
+        fleet.hand_out(waiting)
+        (made,) = all_that_came(fleet, 1)
+        assert isinstance(made, Made)
+    finally:
+        fleet.close()
+
+
+@pytest.mark.parametrize("told_first", ["at work", "waiting"])
+def test_what_waited_is_not_blamed_however_late_its_loss_is_told(
+    told_first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray told the loss of the waiting unit when the worker was back, and it stood for the one at work."""
+    fleet = fleet_of(tmp_path, Worker)
+    replica = _Replica(MagicMock(), MagicMock())
+    for number in ("at work", "waiting"):
+        replica.in_flight.append((Unit(number, ()), number))
+
+    def lost(reference: object) -> None:
+        raise ActorUnavailableError("Socket closed", None)
+
+    monkeypatch.setattr("datagen.driver.fleet.ray.get", lost)
+    (first,) = fleet._collect(replica, {told_first})
+    replica.recovering = None  # it answers again
+    (second,) = fleet._collect(replica, {"at work", "waiting"} - {told_first})
+    found = {one.unit.number: one.running for one in (first, second) if isinstance(one, Lost)}
+    assert found == {"at work": True, "waiting": False}
+
+
+def test_why_a_worker_cannot_load_reaches_the_driver_as_the_error_that_it_is(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, UnloadableWorker)
+    try:
+        with pytest.raises(OpeningError, match="expected all weights, got 3 of 9"):
+            fleet.start(1)
+    finally:
+        fleet.close()
+
+
+def test_a_cluster_that_is_not_there_is_told_with_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datagen.driver.cluster.ray.is_initialized", lambda: False)
+
+    def refuse(**_: object) -> None:
+        raise ConnectionError("Failed to connect to GCS at 127.0.0.1:1")
+
+    monkeypatch.setattr("datagen.driver.cluster.ray.init", refuse)
+    fleet = fleet_of(tmp_path, Worker, ray__address="127.0.0.1:1")
+    with pytest.raises(FleetError, match=r"expected a Ray cluster at 127\.0\.0\.1:1, got: Failed to connect"):
+        fleet.start(1)

@@ -1,0 +1,264 @@
+"""An export: refused by name where the wiring does not hold, whole or not there, gone on with, told."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from datagen.adapters.exports.format import PlannedFile, Source
+from datagen.adapters.exports.speculators_files import SpeculatorsFormat
+from datagen.commands.export import command
+from datagen.errors import ConfigError, ExportError
+from datagen.export.exporting import Asked, plan_export, rows_of, run_export
+from datagen.export.folder import IDENTITY, SUMS, sha256_of
+from datagen.store.errors import CorruptError, NotFoundError
+from datagen.wiring.cards import read_card
+from schemas.errors import StrataError
+from schemas.records import SplitRule
+from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_dataset(tmp_path_factory.mktemp("dataset"))
+
+
+def asked(dataset: str, tmp_path: Path, **more: object) -> Asked:
+    """Return what is asked for, into `out` of a test's own folder."""
+    return Asked(dataset, "speculators", tmp_path / "out", **more)  # type: ignore[arg-type]
+
+
+def listed(folder: Path) -> dict[str, str]:
+    """Return what the list of an export says, as `sha256sum` reads it."""
+    lines = (folder / SUMS).read_text().splitlines()
+    return {path: digest for digest, path in (line.split("  ") for line in lines)}
+
+
+def refusal(given: Asked) -> dict[str, str]:
+    with pytest.raises(ExportError) as error:
+        plan_export(given)
+    assert error.value.exit_code == 1
+    assert not given.out.exists()
+    return {problem.where: f"{problem.message} ({problem.repair})" for problem in error.value.problems}
+
+
+def test_the_list_names_every_file_and_its_digest(dataset: str, tmp_path: Path) -> None:
+    written = run_export(plan_export(asked(dataset, tmp_path)), workers=2)
+    there = {str(path.relative_to(written.path)) for path in written.path.rglob("*") if path.is_file()}
+    assert listed(written.path).keys() == there - {SUMS}
+    assert all(sha256_of(written.path / path) == digest for path, digest in listed(written.path).items())
+    assert (written.n_files, written.n_kept, written.was_there) == (len(there), 0, False)
+    assert not (tmp_path / ".out.partial").exists()
+
+
+def test_the_card_says_which_tensors_of_which_version(dataset: str, tmp_path: Path) -> None:
+    run_export(plan_export(asked(dataset, tmp_path, fc=("embed", "layer4"))), workers=1)
+    card = read_card(tmp_path / "out")
+    assert card.wiring.fc == ("embed", "layer4")
+    assert card.wiring.target is not None
+    assert (card.wiring.target.tensor, card.wiring.target.applies_norm) == ("final", True)
+    assert card.dataset is not None
+    assert (card.dataset.name, card.dataset.version) == ("states", 1)
+
+
+def test_without_final_it_says_what_to_capture(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, names=("embed", "layer2", "layer4", "layer5"))
+    problems = refusal(asked(dataset, tmp_path))
+    assert problems.keys() == {"target"}
+    assert "expected final for speculators==0.9.0" in problems["target"]
+    assert "add final to tensors.names and make a dataset with it" in problems["target"]
+
+
+def test_a_middle_layer_as_the_target_is_refused_as_check_does(dataset: str, tmp_path: Path) -> None:
+    problems = refusal(asked(dataset, tmp_path, fc=("embed", "layer2", "layer4"), target="layer5"))
+    assert "layer 5 of 8, not the last one" in problems["target"]
+    assert "feed final, which the dataset has" in problems["target"]
+
+
+@pytest.mark.parametrize(
+    ("fc", "told"),
+    [
+        (("layer4", "layer2", "layer5"), "the same tensors in another order"),
+        (("layer2", "layer2", "layer5"), "expected each id once"),
+        (("layer2", "layer3", "layer5"), "expected layer3 for speculators"),
+        (("layer2", "final"), "final cannot be captured by speculators"),
+    ],
+    ids=["order", "twice", "not there", "the target's slot"],
+)
+def test_an_input_that_the_trainer_cannot_take_is_refused(
+    dataset: str, tmp_path: Path, fc: tuple[str, ...], told: str
+) -> None:
+    assert told in " ".join(refusal(asked(dataset, tmp_path, fc=fc)).values())
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"fc": ("layer9",)}, ConfigError),
+        ({"target": "last"}, ConfigError),
+        ({"splits": ("train",)}, NotFoundError),
+    ],
+    ids=["beyond", "no name", "no split"],
+)
+def test_what_there_is_not_is_named(
+    dataset: str, tmp_path: Path, given: dict[str, object], error: type[StrataError]
+) -> None:
+    with pytest.raises(error):
+        plan_export(asked(dataset, tmp_path, **given))
+
+
+def test_an_unknown_format_lists_those_there_are(dataset: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"expected one of speculators, .*got 'csv'"):
+        plan_export(Asked(dataset, "csv", tmp_path / "out"))
+
+
+def test_conversations_stay_together_and_the_cut_falls_between_two(dataset: str) -> None:
+    snapshot = open_dataset(dataset).snapshot()
+    rows, n_train = rows_of(snapshot, ())
+    order = [row.location.conversation_id for row in rows]
+    assert [row.number for row in rows] == list(range(len(LENGTHS)))
+    assert order == [name for name in dict.fromkeys(order) for _ in range(2)]
+    assert n_train == 8
+    assert not set(order[:n_train]) & set(order[n_train:])
+
+
+def test_named_splits_follow_one_another_the_first_for_training(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    opened = open_dataset(dataset)
+    rule = SplitRule(name="holdout", seed=3, fractions=(("train", 0.5), ("validation", 0.5)))
+    opened.split([rule])
+    snapshot = opened.snapshot()
+    rows, n_train = rows_of(snapshot, ("validation", "train"))
+    alone, _ = rows_of(snapshot, ("validation",))
+    assert 0 < n_train == len(alone) < len(rows) == len(LENGTHS)
+    assert [row.location for row in rows[:n_train]] == [row.location for row in alone]
+    plan = plan_export(asked(dataset, tmp_path, splits=("validation", "train")))
+    ratio = float(plan.next_step.partition("--train-data-ratio ")[2].split()[0])
+    assert int(len(rows) * ratio) == n_train
+
+
+class Stopping(SpeculatorsFormat):
+    """Fails at a file, half of which is written by then."""
+
+    def __init__(self, path: str, error: BaseException) -> None:
+        self.path, self.error = path, error
+
+    def pieces(self, file: PlannedFile, source: Source) -> Iterator[memoryview | bytes]:
+        for piece in super().pieces(file, source):
+            yield piece
+            if file.path == self.path:
+                raise self.error
+
+
+def stopped(dataset: str, tmp_path: Path, error: BaseException) -> set[str]:
+    """Export until an error half-way, and return what was whole by then."""
+    plan = plan_export(asked(dataset, tmp_path))
+    broken = Stopping("hidden_states/hs_5.safetensors", error)
+    with pytest.raises(type(error)):
+        run_export(type(plan)(**{**vars(plan), "format": broken}), workers=1)
+    assert not (tmp_path / "out").exists()
+    return set(listed(tmp_path / ".out.partial"))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), CorruptError("damaged")], ids=["Ctrl-C", "damage"])
+def test_what_was_stopped_is_gone_on_with_and_ends_as_if_it_had_not_been(
+    dataset: str, tmp_path: Path, error: BaseException
+) -> None:
+    whole = stopped(dataset, tmp_path, error)
+    assert 0 < len(whole) < len(LENGTHS)
+    kept = {path: (tmp_path / ".out.partial" / path).stat().st_mtime_ns for path in whole}
+    written = run_export(plan_export(asked(dataset, tmp_path)), workers=2)
+    assert written.n_kept == len(whole)
+    assert {path: (written.path / path).stat().st_mtime_ns for path in whole} == kept
+    (tmp_path / "again").mkdir()
+    other = run_export(plan_export(Asked(dataset, "speculators", tmp_path / "again" / "out")), workers=2)
+    assert listed(other.path) == listed(written.path)
+
+
+def test_what_changed_meanwhile_or_was_torn_is_written_anew(dataset: str, tmp_path: Path) -> None:
+    changed, *_ = sorted(stopped(dataset, tmp_path, KeyboardInterrupt()))
+    partial = tmp_path / ".out.partial"
+    data = bytearray((partial / changed).read_bytes())
+    data[-1] ^= 1
+    (partial / changed).write_bytes(data)
+    with open(partial / SUMS, "a") as journal:
+        journal.write("0" * 64 + "  hidden_states/hs_5.saf")
+    written = run_export(plan_export(asked(dataset, tmp_path)), workers=1)
+    assert sha256_of(written.path / changed) == listed(written.path)[changed]
+    assert "hidden_states/hs_5.saf" not in listed(written.path)
+    assert bytes(data) != (written.path / changed).read_bytes()
+
+
+def test_an_export_that_is_there_is_left_as_it_is(dataset: str, tmp_path: Path) -> None:
+    run_export(plan_export(asked(dataset, tmp_path)), workers=1)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    assert run_export(plan_export(asked(dataset, tmp_path)), workers=1).was_there
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+
+
+def test_another_export_is_never_written_over_nor_gone_on_with(dataset: str, tmp_path: Path) -> None:
+    stopped(dataset, tmp_path, KeyboardInterrupt())
+    other = asked(dataset, tmp_path, fc=("embed", "layer4"))
+    with pytest.raises(ConfigError, match="what is left of this very export, got another one's"):
+        run_export(plan_export(other), workers=1)
+    run_export(plan_export(asked(dataset, tmp_path)), workers=1)
+    with pytest.raises(ConfigError, match="got another export"):
+        run_export(plan_export(other), workers=1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    with pytest.raises(ConfigError, match="got other files"):
+        run_export(plan_export(Asked(dataset, "speculators", tmp_path / "mine")), workers=1)
+
+
+def test_two_at_once_are_one(dataset: str, tmp_path: Path) -> None:
+    plan = plan_export(asked(dataset, tmp_path))
+    seen: list[str] = []
+
+    def meanwhile(_done: int, _total: int) -> None:
+        with pytest.raises(ConfigError, match="no other export of this name at work"):
+            run_export(plan, workers=1)
+        seen.append("refused")
+
+    run_export(plan, 1, meanwhile)
+    assert seen
+
+
+def test_stored_bytes_that_changed_end_it(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    plan = plan_export(asked(dataset, tmp_path))
+    for shard in tmp_path.glob("states/parts/*/data.zarr/layer4/c/0/0"):
+        data = bytearray(shard.read_bytes())
+        data[3] ^= 1
+        shard.write_bytes(data)
+    with pytest.raises(CorruptError, match="layer4"):
+        run_export(plan, workers=2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_tells_the_size_and_writes_nothing(
+    dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--dataset", dataset, "--format", "speculators", "--out", str(tmp_path / "out"), "--json"]
+    assert command([*words, "--dry-run"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["written"] is None
+    assert not (tmp_path / "out").exists()
+    assert command(words) == 0
+    written = json.loads(capsys.readouterr().out)
+    states = sum(path.stat().st_size for path in (tmp_path / "out" / "hidden_states").iterdir())
+    assert written["written"]["bytes"] >= states
+    assert abs(planned["planned_bytes"] - states) < 2**17
+    assert (planned["rows"], planned["train_rows"]) == (len(LENGTHS), 8)
+
+
+def test_a_person_is_told_how_to_train(
+    dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--dataset", dataset, "--format", "speculators", "--out", str(tmp_path / "out")]
+    assert command(words) == 0
+    told = capsys.readouterr().out
+    assert "input layer2, layer4, layer5; target final" in told
+    assert "8 for training, then 2 held out" in told
+    assert "--target-layer-ids 2 4 5" in told
+    assert (tmp_path / "out" / IDENTITY).is_file()
