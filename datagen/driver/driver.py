@@ -34,7 +34,7 @@ from datagen.worker.actor import Worker, WorkerFacts, WorkOrder
 from datagen.worker.answering import AnsweringOrder
 from schemas.errors import StrataError
 from schemas.problem import Problem
-from schemas.records import Outcome, QuarantinedSample, RunEnd, RunStart
+from schemas.records import Outcome, QuarantinedSample, RunStart
 from schemas.run_checks import RunChecks
 
 
@@ -250,7 +250,7 @@ def _end(
     summary = replace(
         _summary(job, begun),
         outcome=outcome,
-        version=ledger.version.number if ledger.version else None,
+        version=ledger.version_number,
         n_samples=ledger.n_samples,
         n_tokens=ledger.n_tokens,
         size_bytes=ledger.size_bytes,
@@ -272,20 +272,7 @@ def _end(
             **asdict(ledger.on_policy),
         )
     )
-    ledger.dataset.write_run_end(
-        RunEnd(
-            run_id=job.run_id,
-            ended_at=datetime.now(UTC),
-            outcome=outcome,
-            reason=reason,
-            n_samples=summary.n_samples,
-            n_tokens=summary.n_tokens,
-            n_quarantined=summary.n_quarantined,
-            size_bytes=summary.size_bytes,
-            last_version=summary.version,
-            seconds=summary.seconds,
-        )
-    )
+    ledger.write_end(outcome, reason, summary.seconds)
     return summary
 
 

@@ -6,13 +6,14 @@ The driver is the only committer of its run; a commit is a version.
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from datagen.checks import BindingCounts, OnPolicyCounts
 from datagen.config import PartSettings
 from datagen.store.closed_part import ClosedPart
 from datagen.store.dataset import Dataset
 from datagen.worker.making import UnitResult
-from schemas.records import QuarantinedSample, VersionRecord
+from schemas.records import Outcome, QuarantinedSample, RunEnd, VersionRecord
 
 
 class Ledger:
@@ -35,6 +36,11 @@ class Ledger:
         self._parts: list[ClosedPart] = []
         self._quarantined: list[QuarantinedSample] = []
         self._committed_at = time.monotonic()
+
+    @property
+    def version_number(self) -> int | None:
+        """The newest version that this run knows, `None` while the dataset has none."""
+        return self.version.number if self.version else None
 
     @property
     def n_quarantined(self) -> int:
@@ -74,3 +80,20 @@ class Ledger:
             self._parts, self._quarantined = [], []
         self._committed_at = time.monotonic()
         return self.version
+
+    def write_end(self, outcome: Outcome, reason: str | None, seconds: float) -> None:
+        """Store how the run ended, once; what it made is what was added here."""
+        self.dataset.write_run_end(
+            RunEnd(
+                run_id=self._run_id,
+                ended_at=datetime.now(UTC),
+                outcome=outcome,
+                reason=reason,
+                n_samples=self.n_samples,
+                n_tokens=self.n_tokens,
+                n_quarantined=self.n_quarantined,
+                size_bytes=self.size_bytes,
+                last_version=self.version_number,
+                seconds=seconds,
+            )
+        )

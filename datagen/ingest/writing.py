@@ -34,7 +34,7 @@ from datagen.store.failures import free_bytes, write_problems
 from datagen.store.part import PartWriter
 from schemas.errors import StrataError
 from schemas.problem import Problem
-from schemas.records import Outcome, QuarantinedSample, QuarantineReason, RunEnd, RunStart
+from schemas.records import Outcome, QuarantinedSample, QuarantineReason, RunStart
 
 PARTS_A_WORKER = 4
 _EXTRA = 1.02
@@ -291,25 +291,11 @@ def config_of(plan: IngestPlan) -> dict[str, object]:
 
 def _end(ledger: Ledger, writing: _Writing, outcome: Outcome, reason: str | None, begun: float) -> Ingested:
     seconds = time.monotonic() - begun
-    version = ledger.version.number if ledger.version else None
-    ledger.dataset.write_run_end(
-        RunEnd(
-            run_id=writing.run_id,
-            ended_at=datetime.now(UTC),
-            outcome=outcome,
-            reason=reason,
-            n_samples=ledger.n_samples,
-            n_tokens=ledger.n_tokens,
-            n_quarantined=ledger.n_quarantined,
-            size_bytes=ledger.size_bytes,
-            last_version=version,
-            seconds=seconds,
-        )
-    )
+    ledger.write_end(outcome, reason, seconds)
     return Ingested(
         run_id=writing.run_id,
         outcome=outcome,
-        version=version,
+        version=ledger.version_number,
         n_samples=ledger.n_samples,
         n_tokens=ledger.n_tokens,
         size_bytes=ledger.size_bytes,

@@ -24,7 +24,10 @@ RELEASE = "0.9.0"
 TRAINER = f"speculators=={RELEASE}"
 PACKAGE = "strata-hidden-states"
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
-"""torch's own switch: without it, most of the loader's time goes into fresh small pages for each batch."""
+"""torch's own switch, read when it first allocates: fresh memory comes in huge pages."""
+KEPT_BYTES = 32 * 2**20
+"""What is larger, glibc takes fresh from the kernel for each batch: mallopt(3), M_MMAP_THRESHOLD. In small pages
+that is most of the loader's time; what is not is used again, unless it is asked for in huge pages."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,6 @@ def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
     Raises `NotInstalledError` without its packages, `TrainerError` with every problem of the wiring, of the
     folder or of the words, and what the store or the client raise.
     """
-    # Before torch is loaded, here and in the workers; who has said otherwise is heeded.
-    os.environ.setdefault(HUGE_PAGES, "1")
     backend = _loaded("service.trainers.speculators_backend")
     backend.register()
     held = open_held(asked.source, os.environ.get(KEY_VARIABLE) or None)
@@ -69,6 +70,9 @@ def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
     known = trainer.read(words)
     arguments = _loaded("service.trainers.speculators_arguments")
     card = meant.card
+    if arguments.batch_bytes(known, card) > KEPT_BYTES:
+        # Here and in the workers; who has said otherwise is heeded.
+        os.environ.setdefault(HUGE_PAGES, "1")
     wrong = [
         *arguments.shape_problems(card.target, trainer.shape(known.values), "--verifier-name-or-path"),
         *arguments.contradictions(known, card.wiring, asked.folder),
