@@ -87,9 +87,12 @@ def most_workers(workers: WorkerSettings, nodes: Sequence[Node]) -> int:
     2
     """
     gpus = workers.gpus / workers.nodes
-    if workers.nodes > 1:
-        return sum(_times(node.gpus, gpus) for node in nodes) // workers.nodes
-    return sum(min(_times(node.cpus, workers.cpus), _times(node.gpus, gpus)) for node in nodes)
+    by_gpus = [_times(node.gpus, gpus) for node in nodes]
+    # Its actor, with its CPUs, is on one of its nodes.
+    actors = sum(
+        min(_times(node.cpus, workers.cpus), most) for node, most in zip(nodes, by_gpus, strict=True)
+    )
+    return min(actors, sum(by_gpus) // workers.nodes)
 
 
 def _times(have: float, need: float) -> int:
@@ -109,14 +112,23 @@ def room_problems(workers: WorkerSettings, count: int, nodes: Sequence[Node]) ->
         if count * need > have + 1e-9
     ]
     if not problems and (most := most_workers(workers, nodes)) < count:
-        a_node = f"{workers.gpus / workers.nodes:g} GPUs and " if workers.gpus else ""
-        where = "workers.nodes" if workers.gpus else "workers.cpus"
-        expected = f"expected room for {count} workers with {a_node}{workers.cpus:g} CPUs on a node"
-        problems.append(_problem(where, f"{expected}, got room for {most}"))
+        by_gpus = sum(_times(node.gpus, workers.gpus / workers.nodes) for node in nodes) // workers.nodes
+        where = "workers.nodes" if by_gpus < count else "workers.cpus"
+        problems.append(
+            _problem(where, f"expected room for {count} workers with {_a_node(workers)}, got room for {most}")
+        )
     if problems:
         each = "; ".join(f"{node.name} has {node.gpus:g} GPUs, {node.cpus:g} CPUs" for node in nodes)
         problems[-1] = problems[-1].model_copy(update={"message": f"{problems[-1].message} ({each})"})
     return problems
+
+
+def _a_node(workers: WorkerSettings) -> str:
+    """Return in words what a worker needs of a node, or of each of its nodes."""
+    gpus, cpus = f"{workers.gpus / workers.nodes:g} GPUs", f"{workers.cpus:g} CPUs"
+    if workers.nodes > 1:
+        return f"{gpus} on each of {workers.nodes} nodes and {cpus} on one of them"
+    return f"{gpus} and {cpus} on a node" if workers.gpus else f"{cpus} on a node"
 
 
 def placement_problems(workers: WorkerSettings, engine: EngineSettings) -> list[Problem]:
@@ -132,16 +144,30 @@ def placement_problems(workers: WorkerSettings, engine: EngineSettings) -> list[
         message = f"expected 1 for an engine that stays on its node, got {nodes}"
         repair = 'engine vllm spreads over nodes, with engine.vllm.executor = "ray" and tensor_parallel'
         told.append(("workers.nodes", message, repair))
-    parallel = {"vllm": engine.vllm.tensor_parallel, "sglang": engine.sglang.tensor_parallel}.get(engine.name)
-    if parallel is not None and gpus >= 1 and gpus != parallel:
-        where = f"engine.{engine.name}.tensor_parallel"
-        told.append((where, f"expected {gpus:g} as workers.gpus, got {parallel}", None))
+    told += _rank_problems(gpus, engine)
     if engine.name == "openai" and gpus:
         message = f"expected none for an engine whose model is on a server, got {gpus:g}"
         told.append(("workers.gpus", message, None))
     return [
         Problem(where=where, kind="placement", message=message, repair=repair)
         for where, message, repair in told
+    ]
+
+
+def _rank_problems(gpus: float, engine: EngineSettings) -> list[tuple[str, str, str | None]]:
+    """Return what is wrong with a worker's GPUs for the ranks of its engine, each of which needs a whole one.
+
+    Ranks of vLLM that are processes of the worker's host may all run on the CPU.
+    """
+    parallel = {"vllm": engine.vllm.tensor_parallel, "sglang": engine.sglang.tensor_parallel}.get(engine.name)
+    on_cpu = gpus == 0 and engine.name == "vllm" and not starts_ray_actors(engine)
+    if parallel is None or gpus == parallel or on_cpu or (parallel == 1 and gpus < 1):
+        return []
+    where = f"engine.{engine.name}.tensor_parallel"
+    if gpus >= 1:
+        return [(where, f"expected {gpus:g} as workers.gpus, got {parallel}", None)]
+    return [
+        ("workers.gpus", f"expected {parallel}, a whole one for each rank of {where}, got {gpus:g}", None)
     ]
 
 

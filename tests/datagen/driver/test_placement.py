@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datagen.config import load_config
-from datagen.engines.settings import EngineSettings, OpenaiSettings, VllmSettings
+from datagen.engines.settings import EngineSettings, OpenaiSettings, SglangSettings, VllmSettings
 from datagen.errors import ConfigError
 from datagen.placement import Node, WorkerSettings, group_of, most_workers, placement_problems, room_problems
 
@@ -25,6 +25,11 @@ def vllm(tensor_parallel: int, executor: str = "mp") -> EngineSettings:
     return EngineSettings(name="vllm", model="m", vllm=own)
 
 
+def sglang(tensor_parallel: int) -> EngineSettings:
+    own = SglangSettings(tensor_parallel=tensor_parallel)
+    return EngineSettings(name="sglang", model="m", sglang=own)
+
+
 @pytest.mark.parametrize(
     ("workers", "engine"),
     [
@@ -33,6 +38,8 @@ def vllm(tensor_parallel: int, executor: str = "mp") -> EngineSettings:
         ({"gpus": 8}, HF),
         ({"gpus": 8}, vllm(8)),
         ({"gpus": 16, "nodes": 2}, vllm(16, "ray")),
+        ({"gpus": 0.5}, vllm(1)),
+        ({}, vllm(2)),
         ({}, EngineSettings(name="openai", model="m", openai=OpenaiSettings())),
     ],
 )
@@ -59,6 +66,16 @@ def test_what_can_be_placed(workers: dict[str, Any], engine: EngineSettings) -> 
         ),
         ({"gpus": 8}, vllm(4), "engine.vllm.tensor_parallel", "expected 8 as workers.gpus, got 4"),
         ({"gpus": 1}, EngineSettings(name="openai", model="m"), "workers.gpus", "expected none"),
+        (
+            {"gpus": 0.5},
+            vllm(4),
+            "workers.gpus",
+            "expected 4, a whole one for each rank of engine.vllm.tensor_parallel, got 0.5",
+        ),
+        ({"gpus": 0}, vllm(4, "ray"), "workers.gpus", "expected 4, a whole one for each rank"),
+        ({"gpus": 0.25}, vllm(4, "ray"), "workers.gpus", "expected 4, a whole one for each rank"),
+        ({"gpus": 0}, sglang(8), "workers.gpus", "expected 8, a whole one for each rank"),
+        ({"gpus": 0.5}, sglang(8), "workers.gpus", "expected 8, a whole one for each rank"),
     ],
 )
 def test_what_cannot_be_placed_anywhere(
@@ -111,6 +128,10 @@ TWO_BY_EIGHT = (Node("10.0.0.1", 96, 8), Node("10.0.0.2", 96, 8), Node("10.0.0.3
         ({"gpus": 3}, 4),
         ({"gpus": 0.5}, 32),
         ({"gpus": 16, "nodes": 2}, 1),
+        ({"gpus": 16, "nodes": 2, "cpus": 96}, 1),
+        ({"gpus": 16, "nodes": 2, "cpus": 100}, 0),
+        ({"gpus": 8, "nodes": 2, "cpus": 96}, 2),
+        ({"gpus": 8, "nodes": 2, "cpus": 97}, 0),
         ({"gpus": 16}, 0),
         ({"gpus": 1, "cpus": 48}, 4),
         ({"cpus": 0.5}, 400),
@@ -120,17 +141,27 @@ def test_how_many_fit(workers: dict[str, Any], most: int) -> None:
     assert most_workers(WorkerSettings(**workers), TWO_BY_EIGHT) == most
 
 
+def test_more_cpus_than_any_node_has_are_told_before_a_place_is_waited_for() -> None:
+    """The CPUs of two nodes together are enough: a worker's actor is on one of them."""
+    (problem,) = room_problems(WorkerSettings(cpus=100, gpus=16, nodes=2), 1, TWO_BY_EIGHT)
+    assert problem.where == "workers.cpus"
+    assert problem.message.startswith(
+        "expected room for 1 workers with 8 GPUs on each of 2 nodes and 100 CPUs on one of them, got room for 0 ("
+    )
+
+
 @settings(deadline=None, max_examples=100)
 @given(
     st.sampled_from([0.25, 0.5, 1.0, 2.0, 4.0, 8.0]),
     st.sampled_from([0.5, 1.0, 8.0]),
+    st.sampled_from([1, 2]),
     st.lists(st.tuples(st.integers(0, 16), st.integers(0, 8)), min_size=1, max_size=4),
 )
 def test_what_fits_has_no_problems_and_one_more_has(
-    gpus: float, cpus: float, have: list[tuple[int, int]]
+    gpus: float, cpus: float, n_nodes: int, have: list[tuple[int, int]]
 ) -> None:
     nodes = [Node(str(number), n_cpus, n_gpus) for number, (n_cpus, n_gpus) in enumerate(have)]
-    workers = WorkerSettings(cpus=cpus, gpus=gpus)
+    workers = WorkerSettings(cpus=cpus, gpus=gpus, nodes=n_nodes)
     most = most_workers(workers, nodes)
     if most:
         assert room_problems(workers, most, nodes) == []
