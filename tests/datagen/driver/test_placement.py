@@ -146,7 +146,8 @@ def test_more_cpus_than_any_node_has_are_told_before_a_place_is_waited_for() -> 
     (problem,) = room_problems(WorkerSettings(cpus=100, gpus=16, nodes=2), 1, TWO_BY_EIGHT)
     assert problem.where == "workers.cpus"
     assert problem.message.startswith(
-        "expected room for 1 workers with 8 GPUs on each of 2 nodes and 100 CPUs on one of them, got room for 0 ("
+        "expected room for 1 workers with 8 GPUs on each of 2 nodes and 100 CPUs on one of them, got room "
+        "for 0 (10.0.0.1 has"
     )
 
 
