@@ -11,20 +11,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from schemas.command import Command, guarded
+from schemas.command import PACKAGE, Command, guarded, loaded
 from schemas.errors import StrataError
 from schemas.problem import Problem
 
 GROUP = "strata.commands"
-
-
-PACKAGE = "strata-hidden-states"
-ROOMS = ("schemas", "datagen", "service")
-"""Each room's extra has its name; `schemas` and the service's client need none."""
-
-
-class NotInstalledError(StrataError):
-    """The packages that a command needs are not installed: they come with an extra."""
 
 
 class UnknownCommandError(StrataError):
@@ -50,19 +41,7 @@ def _found(name: str, commands: Mapping[str, importlib.metadata.EntryPoint]) -> 
         message = f"expected one of {', '.join(sorted(commands))}, got {name!r}"
         problem = Problem(where="strata", kind="usage", message=message, repair="see `strata --help`")
         raise UnknownCommandError("no such command", [problem])
-    entry = commands[name]
-    try:
-        command: Command = entry.load()
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if not missing or missing in ROOMS:
-            raise
-        room = entry.module.partition(".")[0]
-        message = f"expected the packages of the extra {room!r}, got no {missing}"
-        repair = f"pip install '{PACKAGE}[{room}]'"
-        problem = Problem(where=f"strata {name}", kind="extra", message=message, repair=repair)
-        raise NotInstalledError("this command is not installed", [problem]) from error
-    return command
+    return loaded(commands[name])
 
 
 def _print_help(commands: dict[str, importlib.metadata.EntryPoint]) -> None:

@@ -8,18 +8,26 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint
 from typing import NoReturn
 
 from schemas.errors import StrataError
 from schemas.problem import Problem
 
 Command = Callable[[Sequence[str]], int]
+PACKAGE = "strata-hidden-states"
+ROOMS = ("schemas", "datagen", "service")
+"""Each room's extra has its name; `schemas` and the service's client need none."""
 USAGE_EXIT = 2
 INTERRUPTED_EXIT = 130
 
 
 class UsageError(StrataError):
     """The words of a command are off."""
+
+
+class NotInstalledError(StrataError):
+    """The packages that a command needs are not installed: they come with an extra."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,6 +43,22 @@ def at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a number from 1, got {text!r}")
     return int(text)
+
+
+def loaded(entry: EntryPoint) -> Command:
+    """Import a command, which takes seconds; raises `NotInstalledError` with the extra that it comes with."""
+    try:
+        command: Command = entry.load()
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not missing or missing in ROOMS:
+            raise
+        room = entry.module.partition(".")[0]
+        message = f"expected the packages of the extra {room!r}, got no {missing}"
+        repair = f"pip install '{PACKAGE}[{room}]'"
+        problem = Problem(where=f"strata {entry.name}", kind="extra", message=message, repair=repair)
+        raise NotInstalledError("this command is not installed", [problem]) from error
+    return command
 
 
 def guarded(command: Command, arguments: Sequence[str]) -> int:

@@ -119,6 +119,23 @@ def test_ctrl_c_is_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "strata: stopped\n"
 
 
+@pytest.mark.parametrize(("module", "library"), [("datagen.run", "ray"), ("service", "fastapi")])
+def test_ctrl_c_while_a_command_is_loaded_is_no_traceback(module: str, library: str) -> None:
+    code = f"""
+import runpy, sys
+
+class Stopped:
+    def find_spec(self, name, *_):
+        if name == {library!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Stopped())
+runpy.run_module({module!r}, run_name="__main__")
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (130, "strata: stopped\n")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from datagen.commands import plan, show, verify
+from datagen.commands.run import command, in_words, problems_of
 from datagen.driver.driver import RunSummary
-from datagen.run import command, in_words, problems_of
 from schemas.command import guarded
 from tests.datagen.run_builders import flags, synthetic_settings, write_prompts
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from datagen.checks import OnPolicyCounts
+from datagen.commands.run import problems_of
 from datagen.commands.show import command as show
 from datagen.config import RunConfig
 from datagen.driver.driver import run
@@ -17,7 +18,6 @@ from datagen.errors import ConfigError, ResumeError
 from datagen.planning.plan import predict
 from datagen.planning.preparation import prepare
 from datagen.prompts.prompt import Prompt
-from datagen.run import problems_of
 from datagen.store.dataset import Dataset, Snapshot
 from datagen.store.local import LocalDoor
 from datagen.store.verify import verify
