@@ -2,11 +2,13 @@
 
 An engine's module has four functions: `read_target(settings)`, `longest_sample(settings)`, `engine_version()`
 and `open_engine(settings, schema)`; one that can answer has `ending_token_ids(settings)` too, and one that
-cannot give every tensor of every model `boundary_problems(settings, schema)`. One whose model runs elsewhere
-has `version_of(settings)` in the place of `engine_version()`.
+cannot give every tensor of every model `giving(settings, config_file)`. One whose model runs elsewhere has
+`version_of(settings)` in the place of `engine_version()`.
 """
 
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol, cast
 
 from datagen.engines.base import Engine
@@ -14,6 +16,9 @@ from datagen.engines.settings import EngineName, EngineSettings
 from schemas.problem import Problem
 from schemas.schema import Schema
 from schemas.target import Target
+
+Giving = Callable[[Schema, Schema], list[Problem]]
+"""Why an engine that is opened for the first schema cannot hand out the tensors of the second one."""
 
 
 class _EngineModule(Protocol):
@@ -23,7 +28,7 @@ class _EngineModule(Protocol):
 
     def ending_token_ids(self, settings: EngineSettings) -> tuple[int, ...]: ...
 
-    def boundary_problems(self, settings: EngineSettings, schema: Schema) -> list[Problem]: ...
+    def giving(self, settings: EngineSettings, config_file: Path | None) -> Giving: ...
 
     def engine_version(self) -> str: ...
 
@@ -70,15 +75,27 @@ def ending_token_ids(settings: EngineSettings) -> tuple[int, ...]:
     return _module(settings).ending_token_ids(settings)
 
 
-def boundary_problems(settings: EngineSettings, schema: Schema) -> list[Problem]:
-    """Return why the engine cannot give the tensors of `schema` or of its audit set, with nothing loaded.
+def giving(settings: EngineSettings, config_file: Path | None = None) -> Giving:
+    """Ask once what an engine can give, with nothing loaded; what is returned asks nobody.
+
+    With `config_file`, a model's `config.json`, that alone is read: what a package or a server would have to
+    be asked is taken to be as the oldest release that was tried.
 
     Raises `OpeningError` where its package is not installed, its server does not answer, or the model's files
     cannot be read.
     """
     if settings.name not in _CHOOSY:
-        return []
-    return _module(settings).boundary_problems(settings, schema)
+        return _gives_all
+    return _module(settings).giving(settings, config_file)
+
+
+def boundary_problems(settings: EngineSettings, schema: Schema) -> list[Problem]:
+    """Return why the engine cannot give the tensors of `schema`; raises as `giving` does."""
+    return giving(settings)(schema, schema)
+
+
+def _gives_all(_opened: Schema, _asked: Schema) -> list[Problem]:
+    return []
 
 
 def engine_version(settings: EngineSettings) -> str:

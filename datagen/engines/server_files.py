@@ -9,6 +9,7 @@ prefix: each has a salt of its own.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datagen.engines.architecture import read_config
+from datagen.engines.architecture import read_config, read_config_file
 from datagen.engines.base import Capture, Engine, EngineInfo
 from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.identity import longest_sample as positions_of
 from datagen.engines.identity import read_target
 from datagen.engines.loading import TORCH_DTYPES
 from datagen.engines.model_files import locate
+from datagen.engines.opening import Giving
 from datagen.engines.opening_checks import schema_problems
 from datagen.engines.sample_checks import checked
 from datagen.engines.server_asking import Asking, Told
-from datagen.engines.server_facts import ServerFacts, ask_facts, refused
+from datagen.engines.server_facts import OLDEST, ServerFacts, ask_facts, refused
 from datagen.engines.server_layers import ServerLayers, server_layers
 from datagen.engines.server_proof import prove
 from datagen.engines.server_requests import Requests
@@ -38,7 +40,7 @@ from schemas.problem import Problem
 from schemas.schema import Schema
 from schemas.target import Target
 
-__all__ = ["boundary_problems", "longest_sample", "open_engine", "read_target", "version_of"]
+__all__ = ["giving", "longest_sample", "open_engine", "read_target", "version_of"]
 
 
 def version_of(settings: EngineSettings) -> str:
@@ -57,13 +59,21 @@ def longest_sample(settings: EngineSettings) -> int | None:
     return _longest(settings, _facts(settings))
 
 
-def boundary_problems(settings: EngineSettings, schema: Schema) -> list[Problem]:
-    """Return why this server cannot give the tensors of `schema`.
+def giving(settings: EngineSettings, config_file: Path | None) -> Giving:
+    """Ask what this server gives; with a `config_file`, what one of the oldest release does.
 
     Raises `OpeningError` where the model's files cannot be read, or the server does not answer.
     """
-    found = server_layers(settings, schema, _facts(settings).release, _config(settings))
-    return [] if isinstance(found, ServerLayers) else found
+    if config_file is None:
+        release, config = _facts(settings).release, _config(settings)
+    else:
+        release, config = ".".join(map(str, (*OLDEST, 0))), read_config_file(config_file)
+
+    def problems(_opened: Schema, asked: Schema) -> list[Problem]:
+        found = server_layers(settings, asked, release, config)
+        return [] if isinstance(found, ServerLayers) else found
+
+    return problems
 
 
 def open_engine(settings: EngineSettings, schema: Schema) -> Engine:

@@ -8,14 +8,16 @@ The mode was not run: this was written against the code of the release that is p
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
-from datagen.engines.architecture import read_config
+from datagen.engines.architecture import read_config, read_config_file
 from datagen.engines.base import Engine
 from datagen.engines.errors import OpeningError
 from datagen.engines.identity import longest_sample as positions_of
 from datagen.engines.identity import read_target
 from datagen.engines.model_files import locate
+from datagen.engines.opening import Giving
 from datagen.engines.opening_checks import schema_problems
 from datagen.engines.settings import EngineSettings
 from datagen.engines.vllm_layers import SCALING
@@ -27,8 +29,8 @@ from schemas.schema import Schema
 
 __all__ = [
     "SglangLayers",
-    "boundary_problems",
     "engine_version",
+    "giving",
     "layers_of",
     "longest_sample",
     "open_engine",
@@ -81,14 +83,30 @@ def longest_sample(settings: EngineSettings) -> int | None:
     return min(limits) - 1 if limits else None
 
 
-def boundary_problems(settings: EngineSettings, schema: Schema) -> list[Problem]:
-    """Return why this SGLang cannot give the tensors of `schema`.
+def giving(settings: EngineSettings, config_file: Path | None) -> Giving:
+    """Ask what the pinned SGLang gives; only without a `config_file` it must be here.
 
     Raises `OpeningError` where it is not installed or the model's files cannot be read.
     """
-    sglang_release()
-    found = layers_of(schema, _text_config(settings))
-    return [] if isinstance(found, SglangLayers) else found
+    if config_file is None:
+        sglang_release()
+        config = _text_config(settings)
+    else:
+        config = read_config_file(config_file).get_text_config(decoder=True)
+
+    def problems(opened: Schema, asked: Schema) -> list[Problem]:
+        found, started = layers_of(asked, config), layers_of(opened, config)
+        if not isinstance(found, SglangLayers):
+            return found
+        if isinstance(started, SglangLayers) and found.ids != started.ids:
+            message = (
+                f"expected the layers that SGLang is started with ({_said(started.ids)}), "
+                f"got {_said(found.ids)}"
+            )
+            return [_problem("tensors", message)]
+        return []
+
+    return problems
 
 
 def open_engine(settings: EngineSettings, schema: Schema) -> Engine:
@@ -157,6 +175,10 @@ def _text_config(settings: EngineSettings) -> Any:
     folder = locate(settings, with_weights=False).folder
     config: Any = read_config(folder, trust_remote_code=settings.trust_remote_code)
     return config.get_text_config(decoder=True)
+
+
+def _said(ids: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ids))
 
 
 def _problem(where: str, message: str) -> Problem:

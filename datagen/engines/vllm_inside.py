@@ -7,26 +7,27 @@ can be captured.
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Protocol, cast
 
-from datagen.engines.architecture import read_config
+from datagen.engines.architecture import read_config, read_config_file
 from datagen.engines.base import Engine
 from datagen.engines.endings import ending_token_ids
 from datagen.engines.errors import OpeningError
 from datagen.engines.identity import longest_sample as positions_of
 from datagen.engines.identity import read_target
 from datagen.engines.model_files import locate
+from datagen.engines.opening import Giving
 from datagen.engines.opening_checks import schema_problems
 from datagen.engines.settings import EngineSettings
 from datagen.engines.vllm_layers import Layers, layers_of
-from schemas.boundary import all_names
 from schemas.problem import Problem
 from schemas.schema import Schema
 
 __all__ = [
-    "boundary_problems",
     "ending_token_ids",
     "engine_version",
+    "giving",
     "layers_for",
     "longest_sample",
     "open_engine",
@@ -88,18 +89,22 @@ def text_config(settings: EngineSettings) -> Any:
     return config.get_text_config(decoder=True)
 
 
-def boundary_problems(settings: EngineSettings, schema: Schema) -> list[Problem]:
-    """Return why this vLLM cannot give the tensors of `schema`, or those of its audit set.
+def giving(settings: EngineSettings, config_file: Path | None) -> Giving:
+    """Ask what this vLLM, or with a `config_file` the oldest one, gives of the model.
 
     Raises `OpeningError` where vLLM is not installed or the model's files cannot be read.
     """
-    target = schema.target
-    every = Schema.declare(target, all_names(target.n_layers), settings.dtype)
-    for asked in (schema, every):
-        found = layers_for(settings, asked)
-        if not isinstance(found, Layers):
-            return found
-    return []
+    if config_file is None:
+        release, config = vllm_release(), text_config(settings)
+    else:
+        release = ".".join(map(str, (*OLDEST, 0)))
+        config = read_config_file(config_file).get_text_config(decoder=True)
+
+    def problems(_opened: Schema, asked: Schema) -> list[Problem]:
+        found = layers_of(asked, release, config)
+        return [] if isinstance(found, Layers) else found
+
+    return problems
 
 
 def open_engine(settings: EngineSettings, schema: Schema) -> Engine:
