@@ -6,7 +6,7 @@ asks. Settings (endpoint, keys, region) come from the usual environment variable
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -16,9 +16,11 @@ import numpy as np
 import obstore
 from numpy.typing import NDArray
 from obstore.exceptions import AlreadyExistsError as KeyIsThere
-from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
-from obstore.store import HTTPStore, LocalStore, MemoryStore, from_url
+from obstore.exceptions import BaseError, PreconditionError
+from obstore.store import HTTPStore, LocalStore, MemoryStore
 
+from datagen.store.bucket_answers import RIGHTS_REPAIR, answer, door_error, failing
+from datagen.store.bucket_reach import Reach
 from datagen.store.damage import corrupt
 from datagen.store.door import Buffer, Entry
 from datagen.store.errors import AlreadyExistsError, DoorError, NotFoundError, StoreError
@@ -29,20 +31,13 @@ PIECE_BYTES = 8 * 2**20
 """One piece of an upload. S3 takes at most 10,000 a key, so a key holds up to 78 GiB."""
 _PIECES_AT_ONCE = 4
 
-_RIGHTS_REPAIR = "check the credentials and the bucket's policy (AWS_*, GOOGLE_* or AZURE_* variables)"
-_REACH_REPAIR = "check the network, the endpoint (AWS_ENDPOINT_URL) and the region, and run again"
-
 
 class BucketDoor:
     """A bucket, or a prefix in one, that holds datasets. Pickles as its URL."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/") if not url.endswith("://") else url
-        with _failing("open", url):
-            try:
-                self._store = from_url(url)
-            except ValueError as error:
-                raise _door_error("open", url, str(error), "write s3://BUCKET/PREFIX") from error
+        self._reach = Reach(url)
 
     def __reduce__(self) -> tuple[type[Self], tuple[str]]:
         return type(self), (self._url,)
@@ -56,16 +51,16 @@ class BucketDoor:
         return self._url
 
     def read(self, key: str) -> bytes:
-        with _failing("read", self._where(key)):
-            return bytes(obstore.get(self._store, checked_key(key)).bytes())
+        with self._reach.store("read", self._where(key)) as store:
+            return bytes(obstore.get(store, checked_key(key)).bytes())
 
     def read_into(self, key: str, offset: int, buffer: NDArray[np.uint8]) -> None:
         where = self._where(key)
         if len(buffer) == 0:
             return
-        with _failing("read", where):
+        with self._reach.store("read", where) as store:
             try:
-                data: Any = obstore.get_range(self._store, checked_key(key), start=offset, length=len(buffer))
+                data: Any = obstore.get_range(store, checked_key(key), start=offset, length=len(buffer))
             except BaseError as error:
                 # Each server refuses a range that starts past the end in its own way: ask for the size.
                 if self.size(key) < offset + len(buffer):
@@ -76,8 +71,8 @@ class BucketDoor:
         buffer[:] = np.frombuffer(data, np.uint8)
 
     def size(self, key: str) -> int:
-        with _failing("read", self._where(key)):
-            return int(obstore.head(self._store, checked_key(key))["size"])
+        with self._reach.store("read", self._where(key)) as store:
+            return int(obstore.head(store, checked_key(key))["size"])
 
     def exists(self, key: str) -> bool:
         try:
@@ -88,15 +83,15 @@ class BucketDoor:
 
     def create(self, key: str, data: bytes) -> None:
         where = self._where(key)
-        with _failing("write", where):
+        with self._reach.store("write", where) as store:
             try:
-                obstore.put(self._store, checked_key(key), bytes(data), mode="create")
+                obstore.put(store, checked_key(key), bytes(data), mode="create")
             except (KeyIsThere, PreconditionError) as error:
                 raise _already_there(where) from error
 
     def put_hint(self, key: str, data: bytes) -> None:
-        with _failing("write", self._where(key)):
-            obstore.put(self._store, checked_key(key), bytes(data), use_multipart=False)
+        with self._reach.store("write", self._where(key)) as store:
+            obstore.put(store, checked_key(key), bytes(data), use_multipart=False)
 
     def open_writer(self, key: str) -> "BucketWriter":
         """Open a key for one stream.
@@ -113,17 +108,17 @@ class BucketDoor:
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         folder = checked_key(prefix.rstrip("/")) if prefix else None
-        with _failing("list", self._where(prefix)):
+        with self._reach.store("list", self._where(prefix)) as store:
             found = [
-                Entry(item["path"], item["size"])
-                for page in obstore.list(self._store, folder)
+                Entry(item["path"], item["size"], item["last_modified"])
+                for page in obstore.list(store, folder)
                 for item in page
             ]
         yield from sorted(found)
 
     def delete(self, key: str) -> None:
-        with _failing("delete", self._where(key)), suppress(FileNotFoundError):
-            obstore.delete(self._store, checked_key(key))
+        with self._reach.store("delete", self._where(key)) as store, suppress(FileNotFoundError):
+            obstore.delete(store, checked_key(key))
 
     def free_bytes(self) -> int | None:
         """A bucket has no such number."""
@@ -134,9 +129,9 @@ class BucketDoor:
         key = f"{folder}/{temporary_name()}"
         try:
             self.create(key, b"")
-            self.delete(key)
         except DoorError as error:
             return list(error.problems)
+        self._delete_if_allowed(key)
         return []
 
     def local_path(self, key: str) -> Path | None:  # noqa: ARG002
@@ -144,13 +139,13 @@ class BucketDoor:
         return None
 
     def signed_url(self, key: str, seconds: int) -> str | None:
-        if isinstance(self._store, MemoryStore | LocalStore | HTTPStore):
-            return None
-        with _failing("sign", self._where(key)):
+        with self._reach.store("sign", self._where(key)) as store:
+            if isinstance(store, MemoryStore | LocalStore | HTTPStore):
+                return None
             try:
-                url = obstore.sign(self._store, "GET", checked_key(key), timedelta(seconds=seconds))
+                url = obstore.sign(store, "GET", checked_key(key), timedelta(seconds=seconds))
             except ValueError as error:
-                raise _door_error("sign", self._where(key), _brief(error), _RIGHTS_REPAIR) from error
+                raise door_error("sign", self._where(key), answer(error)[0], RIGHTS_REPAIR) from error
         return str(url)
 
     def close(self) -> None:
@@ -165,13 +160,18 @@ class BucketDoor:
         except AlreadyExistsError:
             return
         finally:
-            self.delete(key)
-        raise _door_error(
+            self._delete_if_allowed(key)
+        raise door_error(
             "write",
             self._where(folder),
             "a second create of one key was accepted",
             "use a server with conditional writes (If-None-Match), or a folder as the root",
         )
+
+    def _delete_if_allowed(self, key: str) -> None:
+        """Remove what a question left; where a policy forbids that it stays, and no reader ever opens it."""
+        with suppress(DoorError):
+            self.delete(key)
 
     def _where(self, key: str) -> str:
         return f"{self._url}/{key}"
@@ -185,21 +185,22 @@ class BucketWriter:
 
     def __init__(self, door: BucketDoor, key: str) -> None:
         self._where = door._where(key)
-        self._upload = obstore.open_writer(
-            door._store, key, buffer_size=PIECE_BYTES, max_concurrency=_PIECES_AT_ONCE
-        )
+        with door._reach.store("write", self._where) as store:
+            self._upload = obstore.open_writer(
+                store, key, buffer_size=PIECE_BYTES, max_concurrency=_PIECES_AT_ONCE
+            )
         self._is_open = True
 
     def write(self, data: Buffer) -> None:
         view = memoryview(data).cast("B")
-        with _failing("write", self._where):
+        with failing("write", self._where):
             for start in range(0, len(view), PIECE_BYTES):
                 self._upload.write(bytes(view[start : start + PIECE_BYTES]))
 
     def close(self) -> None:
         if self._is_open:
             self._is_open = False
-            with _failing("write", self._where):
+            with failing("write", self._where):
                 self._upload.close()
 
     def abort(self) -> None:
@@ -220,36 +221,6 @@ class BucketWriter:
             self.close()
         else:
             self.abort()
-
-
-@contextmanager
-def _failing(doing: str, where: str) -> Iterator[None]:
-    try:
-        yield
-    except StoreError:
-        raise
-    except FileNotFoundError as error:
-        if "NoSuchBucket" in str(error) or doing not in ("read", "delete"):
-            repair = "make the bucket first, or check its name and the endpoint"
-            raise _door_error(doing, where, "no such bucket", repair) from error
-        problem = Problem(where=where, kind="missing", message="expected a key, got none")
-        raise NotFoundError(f"cannot {doing} {where}", [problem]) from error
-    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
-        raise _door_error(doing, where, _brief(error), _RIGHTS_REPAIR) from error
-    except (BaseError, OSError) as error:
-        raise _door_error(doing, where, _brief(error), _REACH_REPAIR) from error
-
-
-def _brief(error: Exception) -> str:
-    """Return the first lines of obstore's message, which goes on with pages of its own state."""
-    return str(error).split("\n\nDebug source", 1)[0].replace("\n", " ")[:500]
-
-
-def _door_error(doing: str, where: str, got: str, repair: str) -> DoorError:
-    message = f"expected to {doing} here, got: {got}"
-    return DoorError(
-        f"cannot {doing} {where}", [Problem(where=where, kind="place", message=message, repair=repair)]
-    )
 
 
 def _already_there(where: str) -> AlreadyExistsError:

@@ -8,6 +8,7 @@ Every method raises `NotFoundError` for a missing key and `DoorError` where righ
 """
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -21,10 +22,11 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Entry(NamedTuple):
-    """A key and its size."""
+    """A key, its size, and when it was last written."""
 
     key: str
     size_bytes: int
+    written_at: datetime
 
 
 class KeyWriter(Protocol):

@@ -109,7 +109,7 @@ def sweep(dataset: Dataset, *, grace: timedelta, keep_named: bool = True, dry_ru
         for entry in dataset.door.entries(dataset.name)
         if is_litter(entry.key)
         and not entry.key.startswith(f"{dataset.layout.parts}/")
-        and _is_older(dataset, entry.key, before)
+        and entry.written_at <= before
     ]
     size = sum(entry.size_bytes for entries in (*doomed.values(), litter) for entry in entries)
     if not dry_run:
@@ -194,19 +194,6 @@ def _too_young(dataset: Dataset, part_id: str, entries: list[Entry], before: dat
     if any(entry.key == key for entry in entries):
         made = read_record(PartRecord, dataset.door, key).created_at
         return None if made <= before else f"closed at {made:%Y-%m-%d %H:%M}: a run may be about to commit it"
-    if any(dataset.door.local_path(entry.key) is None for entry in entries):
-        return "unfinished, of unknown age: remove it by hand when no run is active"
-    if all(_is_older(dataset, entry.key, before) for entry in entries):
+    if all(entry.written_at <= before for entry in entries):
         return None
     return "unfinished, and written to within the grace period: a run may be at work on it"
-
-
-def _is_older(dataset: Dataset, key: str, before: datetime) -> bool:
-    """Say whether a file was last written before a time; where nobody knows, it was not."""
-    path = dataset.door.local_path(key)
-    if path is None:
-        return False
-    try:
-        return path.stat().st_mtime <= before.timestamp()
-    except FileNotFoundError:
-        return False

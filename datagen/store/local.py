@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -117,7 +118,14 @@ class LocalDoor:
     def entries(self, prefix: str) -> Iterator[Entry]:
         base = self._path(prefix.rstrip("/")) if prefix else self._root
         with _failing("list", base):
-            yield from (Entry(os.path.relpath(path, self._root), size) for path, size in _files_under(base))
+            yield from (
+                Entry(
+                    os.path.relpath(path, self._root),
+                    stat.st_size,
+                    datetime.fromtimestamp(stat.st_mtime, UTC),
+                )
+                for path, stat in _files_under(base)
+            )
 
     def delete(self, key: str) -> None:
         """Remove a key, and the folders that this leaves empty."""
@@ -302,9 +310,9 @@ def _sync_folder(folder: str, *, must: bool) -> None:
         os.close(fd)
 
 
-def _files_under(base: str) -> Iterator[tuple[str, int]]:
-    """Yield path and size of every file under `base`, sorted by path; a missing folder has none."""
-    found: list[tuple[str, int]] = []
+def _files_under(base: str) -> list[tuple[str, os.stat_result]]:
+    """Return path and facts of every file under `base`, sorted by path; a missing folder has none."""
+    found: list[tuple[str, os.stat_result]] = []
     folders = [base]
     while folders:
         with suppress(FileNotFoundError), os.scandir(folders.pop()) as scan:
@@ -313,8 +321,8 @@ def _files_under(base: str) -> Iterator[tuple[str, int]]:
                     folders.append(entry.path)
                 else:
                     with suppress(FileNotFoundError):
-                        found.append((entry.path, entry.stat(follow_symlinks=False).st_size))
-    return iter(sorted(found))
+                        found.append((entry.path, entry.stat(follow_symlinks=False)))
+    return sorted(found)
 
 
 def _already_there(path: str) -> AlreadyExistsError:

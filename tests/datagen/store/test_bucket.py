@@ -2,7 +2,6 @@
 
 import pickle
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +12,14 @@ import pytest
 from datagen.store import bucket
 from datagen.store.bucket import BucketDoor
 from datagen.store.errors import AlreadyExistsError, CorruptError, DoorError, NotFoundError
+from datagen.store.keys import is_litter
 from datagen.store.local import LocalDoor
 from datagen.store.part import PartWriter
 from datagen.store.part_reader import PartReader
 from tests.builders import random_sample, tiny_schema
-from tests.datagen.store.bucket_server import needs_moto, new_bucket, s3_server
+from tests.datagen.store.bucket_server import needs_moto, policies
 
 pytestmark = needs_moto
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[dict[str, str]]:
-    with s3_server() as environment:
-        yield environment
-
-
-@pytest.fixture
-def door(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> BucketDoor:
-    for name, value in server.items():
-        monkeypatch.setenv(name, value)
-    return BucketDoor(f"s3://{new_bucket(server)}/states")
 
 
 def keys(door: BucketDoor, prefix: str = "") -> list[str]:
@@ -181,3 +168,35 @@ def test_a_bucket_is_asked_whether_it_can_be_written_and_keeps_nothing(
     assert keys(door) == []
     (problem,) = BucketDoor("s3://no-such-bucket-of-ours").write_problems("demo")
     assert "no such bucket" in problem.message
+
+
+def test_who_may_only_read_reads_and_is_told_what_the_server_says(
+    door: BucketDoor, server: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door.create("demo/x", b"here")
+    with policies(server) as user:
+        for name, value in user(["s3:GetObject", "s3:ListBucket"]).items():
+            monkeypatch.setenv(name, value)
+        reading = BucketDoor(door.url)
+        assert reading.read("demo/x") == b"here"
+        (problem,) = reading.write_problems("demo")
+        assert problem.message == "expected to write here, got: 403 Forbidden: AccessDenied, Access Denied"
+        assert problem.repair is not None
+        assert "policy" in problem.repair
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+        with pytest.raises(DoorError, match="got: 403 Forbidden: InvalidAccessKeyId"):
+            BucketDoor(door.url).read("demo/x")
+
+
+def test_who_may_not_delete_may_write(
+    door: BucketDoor, server: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with policies(server) as user:
+        for name, value in user(["s3:GetObject", "s3:ListBucket", "s3:PutObject"]).items():
+            monkeypatch.setenv(name, value)
+        writing = BucketDoor(door.url)
+        assert writing.write_problems("demo") == []
+        writing.probe_create("demo")
+        with pytest.raises(DoorError, match=r"got: Access Denied .*policy"):
+            writing.delete("demo/x")
+        assert all(is_litter(key) for key in keys(writing))

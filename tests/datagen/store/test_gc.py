@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from datagen.store.bucket import BucketDoor
 from datagen.store.dataset import Dataset
 from datagen.store.errors import ConflictError, NotFoundError
 from datagen.store.gc import condemn, sweep
@@ -15,6 +16,7 @@ from datagen.store.part import PartWriter
 from datagen.store.verify import verify
 from schemas.records import VersionRecord
 from tests.builders import tiny_schema
+from tests.datagen.store.bucket_server import needs_moto
 from tests.datagen.store.real_parts import commit_samples, samples_of, write_part
 
 SCHEMA = tiny_schema()
@@ -138,3 +140,19 @@ def test_a_dataset_without_versions_has_no_garbage(tmp_path: Path) -> None:
         condemn(empty, keep_versions=1, grace=NOW)
     with pytest.raises(NotFoundError):
         sweep(empty, grace=NOW)
+
+
+@needs_moto
+def test_a_bucket_knows_how_old_an_unfinished_part_is(door: BucketDoor) -> None:
+    made = Dataset.create(door, "demo", SCHEMA, exist_ok=False)
+    commit_samples(made, SCHEMA, samples_of(SCHEMA, [3]))
+    door.create(f"{made.layout.part('0' * 32)}/data.zarr/final/c/0/0", b"cut off")
+    door.create("demo/.tmp-0123", b"")
+    _, garbage = condemn(made, keep_versions=1, grace=WEEK)
+    assert garbage.parts == ()
+    assert "within the grace period" in garbage.left[0].message
+    _, garbage = condemn(made, keep_versions=1, grace=NOW)
+    assert garbage.parts == ("0" * 32,)
+    swept = sweep(made, grace=NOW)
+    assert (swept.parts, swept.litter) == (garbage.parts, ("demo/.tmp-0123",))
+    assert verify(made).ok
