@@ -9,7 +9,7 @@ the loaded model's own embedding layer: what that returns is what enters layer 0
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from schemas.boundary import EMBED, FINAL_NORMED
+from schemas.boundary import EMBED, FINAL, FINAL_NORMED
 from schemas.consumers.resolution import Shape
 from schemas.consumers.write import what_to_write
 from schemas.problem import Problem
@@ -23,7 +23,8 @@ RUNNER = "vllm-v1"
 class Layers(NamedTuple):
     """`ids` are vLLM's, ascending, and `slots` says which of them holds which tensor.
 
-    `embed_beside` and `normed` say that `embed` and `final_normed` are made of what else is there.
+    `embed_beside` and `normed` say that `embed` and `final_normed` are made of what else is there. With
+    `normed` there is a slot of `final`, whether or not it is handed out.
     """
 
     ids: tuple[int, ...]
@@ -63,6 +64,8 @@ def layers_of(schema: Schema, version: str, config: Any) -> Layers | list[Proble
         for spec in schema.tensors
         if spec.name != FINAL_NORMED and not (beside and spec.name == EMBED)
     }
+    if normed:
+        slots[FINAL] = place[target.n_layers]
     return Layers(written.ids, slots, beside, normed)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from datagen.engines.base import Engine
+from schemas.schema import Schema
 from tests.contract.answering_contract import AnsweringContract
 from tests.contract.engine_contract import EngineContract
 from tests.with_vllm import small_models
@@ -30,3 +31,14 @@ class TestAnswers(AnsweringContract):
 
 class TestVllm(EngineContract):
     SAME_TOKEN_TOLERANCE = 1e-4
+
+
+def test_the_norm_is_handed_out_without_what_it_is_made_of(engine: Engine) -> None:
+    ids = [5, 9, 200, 3, 3, 17]
+    names = ("layer1", "final_normed")
+    whole = engine.handing_out(Schema.declare(engine.target, (*names, "final"), "float32"))
+    (want,) = whole.submit([ids]).result()
+    (got,) = engine.handing_out(Schema.declare(engine.target, names, "float32")).submit([ids]).result()
+    assert tuple(got.tensors) == names
+    for name in names:
+        assert got.tensors[name].tobytes() == want.tensors[name].tobytes(), name

@@ -47,6 +47,14 @@ def test_ids_are_boundaries_and_each_tensor_has_its_slot() -> None:
     assert layers == Layers((0, 3, 8), {"final": 2, "embed": 0, "layer3": 1}, False, True)
 
 
+def test_the_norm_has_the_slot_of_what_it_is_made_of() -> None:
+    layers = layers_of(declared("llama", "layer3", "final_normed"), RELEASE, PLAIN)
+    assert layers == Layers((3, 8), {"layer3": 0, "final": 1}, False, True)
+    assert isinstance(layers, Layers)
+    found = [slots for _, slots in passes(layers, 1, range(9))]
+    assert found == [{"layer3": 0}, {"final": 0}]
+
+
 @pytest.mark.parametrize("model_type", ["deepseek_v3", "kimi_k25"])
 def test_embed_that_vllm_does_not_give_is_made_beside_the_forward(model_type: str) -> None:
     layers = layers_of(declared(model_type, "embed", "layer3", "final"), RELEASE, PLAIN)
