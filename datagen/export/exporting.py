@@ -265,10 +265,12 @@ def run_export(
     """Write an export, or go on with one that was stopped, and return what was written.
 
     The folder is there whole or not at all: it is made beside, under a hidden name, and renamed last. One
-    that is there and equal is left as it is. `on_progress` is told bytes done and bytes in all.
+    that is there and equal is left as it is, once every file of it was hashed again: `ExportError` names
+    those that are gone or have changed. `on_progress` is told bytes done and bytes in all.
     """
     with ExportFolder(plan.asked.out, plan.identity) as folder:
         if folder.is_whole:
+            folder.check(plan.files, workers, on_progress)
             return folder.written()
         # In the order in which the samples lie in their parts, whatever their rows are.
         files = sorted(plan.files, key=lambda file: _lies(file.rows[0].location))

@@ -2,7 +2,8 @@
 
 It is made under a hidden name beside its place and renamed last. The list of what was written is its journal:
 a line is added when a file is whole, in the form that `sha256sum --check` reads. Who goes on hashes again
-what the list says, and keeps what is equal; nothing else that lies there is trusted.
+what the list says, and keeps what is equal; nothing else that lies there is trusted, nor is a folder in its
+place before all of it was hashed again.
 """
 
 import fcntl
@@ -18,13 +19,12 @@ from typing import NamedTuple, Self
 
 from datagen.adapters.exports.format import PlannedFile
 from datagen.errors import ConfigError, ExportError, SpaceError
+from datagen.export.listed_files import SUMS, damages, line_of, read_list, sha256_of
 from datagen.store.failures import free_bytes, store_error, write_problems
 from datagen.store.writing import write_all
 from schemas.card import CARD_FILE, Card
 from schemas.problem import Problem
 
-SUMS = "strata_files.sha256"
-"""The list of what was written; `sha256sum --check strata_files.sha256` in the folder reads it all."""
 IDENTITY = "strata_export.json"
 _SYNCED_AT_ONCE = 16
 
@@ -104,7 +104,7 @@ class ExportFolder:
         with self._lock:
             self._sums[path] = sha256
             with open(self.path / SUMS, "a", encoding="utf-8") as journal:
-                journal.write(_line(path, sha256))
+                journal.write(line_of(path, sha256))
 
     def put(self, path: str, data: bytes) -> None:
         """Write a small file, over what lies there."""
@@ -115,7 +115,7 @@ class ExportFolder:
         self.put(CARD_FILE, card.to_json())
         for path in (*beside, CARD_FILE, IDENTITY):
             self._sums[path] = sha256_of(self.path / path)
-        lines = [_line(path, self._sums[path]) for path in sorted(self._sums)]
+        lines = [line_of(path, self._sums[path]) for path in sorted(self._sums)]
         self.put(SUMS, "".join(lines).encode())
         self._sweep()
         folders = {self.path, *((self.path / path).parent for path in self._sums)}
@@ -125,6 +125,34 @@ class ExportFolder:
         except OSError as error:
             raise store_error(error, "write", str(self.place)) from error
         _sync(self.place.parent)
+
+    def check(
+        self,
+        files: Sequence[PlannedFile],
+        workers: int,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Hold the folder that is in its place against its list.
+
+        Raises `ExportError` with every file that is gone or has changed.
+        """
+        total = sum(path.stat().st_size for path in self.place.rglob("*") if path.is_file())
+        expected = [file.path for file in files] + [CARD_FILE, IDENTITY]
+        found = list(
+            damages(
+                self.place,
+                expected,
+                workers,
+                lambda done: None if on_progress is None else on_progress(done, total),
+            )
+        )
+        if found:
+            repair = (
+                f"rename the folder to {self.path.name}: the same command then writes anew what is damaged, "
+                "and keeps the rest"
+            )
+            told = [problem.model_copy(update={"repair": repair}) for problem in found]
+            raise ExportError(f"the export in {self.place} is damaged", told)
 
     def written(self) -> Written:
         """Return what lies in the finished folder."""
@@ -161,14 +189,10 @@ class ExportFolder:
 
     def _read_journal(self) -> None:
         journal = self.path / SUMS
-        lines = journal.read_text(encoding="utf-8").splitlines(keepends=True) if journal.is_file() else []
-        for line in lines:
-            sha256, _, path = line.rstrip("\n").partition("  ")
-            if line.endswith("\n") and len(sha256) == 64:
-                self._sums[path] = sha256
+        self._sums = read_list(journal) if journal.is_file() else {}
         # What was torn by a kill must not run into the next line.
         journal.write_text(
-            "".join(_line(path, known) for path, known in self._sums.items()), encoding="utf-8"
+            "".join(line_of(path, known) for path, known in self._sums.items()), encoding="utf-8"
         )
 
     def _sweep(self) -> None:
@@ -261,16 +285,6 @@ def _write_pieces(path: Path, room: int, pieces: Iterator[memoryview | bytes]) -
             digest.update(piece)
             size_bytes += write_all(sink.fileno(), piece)
     return size_bytes, digest.hexdigest()
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file, in hexadecimal."""
-    with open(path, "rb", buffering=0) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _line(path: str, sha256: str) -> str:
-    return f"{sha256}  {path}\n"
 
 
 def _sync(path: Path) -> None:

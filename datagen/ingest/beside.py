@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datagen.errors import IngestError
-from datagen.export.folder import SUMS
+from datagen.export.listed_files import SUMS
 from datagen.ingest.sums import Sums, read_sums
 from datagen.store.trainer_rows import ROWS
 from datagen.wiring.cards import read_card

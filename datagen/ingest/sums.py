@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datagen.export.folder import SUMS, sha256_of
+from datagen.export.listed_files import SUMS, sha256_of
 from schemas.problem import Problem
 
 

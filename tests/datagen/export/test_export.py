@@ -11,7 +11,8 @@ from datagen.adapters.exports.speculators_files import SpeculatorsFormat
 from datagen.commands.export import command
 from datagen.errors import ConfigError, ExportError
 from datagen.export.exporting import Asked, plan_export, rows_of, run_export
-from datagen.export.folder import IDENTITY, SUMS, sha256_of
+from datagen.export.folder import IDENTITY
+from datagen.export.listed_files import SUMS, sha256_of
 from datagen.store.errors import CorruptError, NotFoundError
 from datagen.wiring.cards import read_card
 from schemas.errors import StrataError
@@ -195,6 +196,45 @@ def test_an_export_that_is_there_is_left_as_it_is(dataset: str, tmp_path: Path) 
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     assert run_export(plan_export(asked(dataset, tmp_path)), workers=1).was_there
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+
+
+def flipped(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def test_what_is_there_and_damaged_is_named_file_by_file(dataset: str, tmp_path: Path) -> None:
+    out = run_export(plan_export(asked(dataset, tmp_path)), workers=1).path
+    sums = listed(out)
+    gone, cut, changed = (out / "hidden_states" / f"hs_{row}.safetensors" for row in (1, 4, 7))
+    gone.unlink()
+    cut.write_bytes(cut.read_bytes()[:-3])
+    flipped(changed)
+    flipped(out / "strata_card.json")
+    with pytest.raises(ExportError, match="is damaged") as error:
+        run_export(plan_export(asked(dataset, tmp_path)), workers=2)
+    told = {problem.where: problem.message for problem in error.value.problems}
+    expected = {str(path): sums[str(path.relative_to(out))] for path in (gone, cut, changed)}
+    assert told.keys() == {*expected, str(out / "strata_card.json")}
+    for path, sha256 in expected.items():
+        got = sha256_of(Path(path)) if Path(path) != gone else "none"
+        assert told[path] == f"expected sha256 {sha256}, got {got}"
+    assert "rename the folder to .out.partial" in str(error.value)
+    out.rename(tmp_path / ".out.partial")
+    mended = run_export(plan_export(asked(dataset, tmp_path)), workers=2)
+    assert (mended.n_kept, listed(mended.path)) == (len(LENGTHS) - 3, sums)
+    assert run_export(plan_export(asked(dataset, tmp_path)), workers=2).was_there
+
+
+@pytest.mark.parametrize("line", ["hidden_states/hs_3.safetensors", "strata_export.json", None])
+def test_a_list_that_is_gone_or_says_less_is_no_proof(dataset: str, tmp_path: Path, line: str | None) -> None:
+    out = run_export(plan_export(asked(dataset, tmp_path)), workers=1).path
+    lines = (out / SUMS).read_text().splitlines(keepends=True)
+    kept = [one for one in lines if line is not None and f"  {line}" not in one]
+    (out / SUMS).write_text("".join(kept))
+    with pytest.raises(ExportError, match=f"expected a line of {line or 'hidden_states/hs_0.safetensors'}"):
+        run_export(plan_export(asked(dataset, tmp_path)), workers=1)
 
 
 def test_another_export_is_never_written_over_nor_gone_on_with(dataset: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from datagen.adapters.errors import ForeignFileError
 from datagen.errors import IngestError
-from datagen.export.folder import SUMS
+from datagen.export.listed_files import SUMS
 from datagen.ingest.looking import Looked
 from datagen.ingest.plan import IngestPlan, plan_ingest
 from datagen.ingest.writing import Ingested, write

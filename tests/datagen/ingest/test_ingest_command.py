@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from datagen.commands.ingest import command
-from datagen.export.folder import SUMS
+from datagen.export.listed_files import SUMS
 from datagen.ingest.formats import FORMATS
 from schemas.command import guarded
 from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset
