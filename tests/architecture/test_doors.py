@@ -40,7 +40,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "datagen.store.dtypes",
     ),
     "numpy": ("datagen", "service"),
-    "obstore": ("datagen.store.bucket",),
+    "obstore": ("datagen.store.bucket", "datagen.store.bucket_answers", "datagen.store.bucket_reach"),
     "pyarrow": ("datagen.prompts", "datagen.planning.sizes", "datagen.store"),
     "prometheus_client": ("service.metrics",),
     "pydantic": (
@@ -53,7 +53,12 @@ DOORS: dict[str, tuple[str, ...]] = {
         "service",
     ),
     "pydantic_settings": ("datagen.config", "service.settings"),
-    "ray": ("datagen.driver.cluster", "datagen.driver.fleet", "datagen.worker.actor"),
+    "ray": (
+        "datagen.driver.cluster",
+        "datagen.driver.fleet",
+        "datagen.driver.replica",
+        "datagen.worker.actor",
+    ),
     "rich": ("datagen.commands", "datagen.progress", "datagen.printing"),
     "safetensors": (
         "datagen.adapters.mapped_safetensors",
