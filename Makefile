@@ -98,11 +98,11 @@ oracle: $(READY) $(MODEL) ## compare the declared wirings with the other systems
 	@$(BIN)/python -m tests.oracle
 
 # The part of it that needs neither a model nor an engine; skipped where the index cannot be reached.
-TRAINERS := speculators specforge modelopt automodel eagle
+TRAINERS := speculators specforge modelopt automodel eagle fastchat
 .PHONY: oracle-trainers
 oracle-trainers: $(READY)
 	@if $(BIN)/python -m tests.oracle.wheels $(TRAINERS); then \
-	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,exports,cache_exports,torch_exports,specforge_live,live,launch,draft_forward,not_run,forms}.py $(ARGS); \
+	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,exports,cache_exports,torch_exports,specforge_live,live,launch,draft_forward,not_run,forms,writers_eagle,writers_specforge}.py $(ARGS); \
 	else \
 	    echo "the oracle of trainers is skipped: without their released wheels there is nothing to compare with"; \
 	fi

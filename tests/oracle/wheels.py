@@ -23,8 +23,15 @@ RELEASES: dict[str, tuple[str, ...]] = {
     "automodel": ("0.7.0",),
     "eagle": ("1.2.1",),
 }
+# Of other authors, what their code imports and Strata's environment lacks.
+BESIDE: dict[str, tuple[str, ...]] = {"fastchat": ("0.2.36",)}
 # What the index calls them, and the package inside the wheel, where either is not the system's name.
-_DISTRIBUTIONS = {"modelopt": "nvidia-modelopt", "automodel": "nemo-automodel", "eagle": "eagle-llm"}
+_DISTRIBUTIONS = {
+    "modelopt": "nvidia-modelopt",
+    "automodel": "nemo-automodel",
+    "eagle": "eagle-llm",
+    "fastchat": "fschat",
+}
 _PACKAGES = {"automodel": "nemo_automodel"}
 
 _PLATFORMS = (
@@ -59,7 +66,7 @@ def missing(systems: Sequence[str] = ()) -> list[tuple[str, str]]:
     """The pinned releases that the cache lacks, of these systems or of all."""
     pinned = [
         (system, version)
-        for system, versions in RELEASES.items()
+        for system, versions in (RELEASES | BESIDE).items()
         for version in versions
         if system in systems or not systems
     ]
