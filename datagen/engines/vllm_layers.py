@@ -24,13 +24,15 @@ class Layers(NamedTuple):
     """`ids` are vLLM's, ascending, and `slots` says which of them holds which tensor.
 
     `embed_beside` and `normed` say that `embed` and `final_normed` are made of what else is there. With
-    `normed` there is a slot of `final`, whether or not it is handed out.
+    `normed` there is a slot of `final`, whether or not it is handed out. `assumed` is what is not declared of
+    this release or this model.
     """
 
     ids: tuple[int, ...]
     slots: dict[str, int]
     embed_beside: bool
     normed: bool
+    assumed: tuple[str, ...] = ()
 
 
 def layers_of(schema: Schema, version: str, config: Any) -> Layers | list[Problem]:
@@ -66,7 +68,7 @@ def layers_of(schema: Schema, version: str, config: Any) -> Layers | list[Proble
     }
     if normed:
         slots[FINAL] = place[target.n_layers]
-    return Layers(written.ids, slots, beside, normed)
+    return Layers(written.ids, slots, beside, normed, written.assumptions)
 
 
 def passes(layers: Layers, width: int, every: Sequence[int]) -> list[tuple[tuple[int, ...], dict[str, int]]]:

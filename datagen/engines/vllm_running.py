@@ -245,6 +245,7 @@ class Running:
                 "argmax": "the engine's own top-1 of every position (prompt_logprobs)",
                 "longest_sample": str(self.longest),
                 "release": release,
+                "assumed": "; ".join(self.every.assumed) or "nothing",
             },
         )
 

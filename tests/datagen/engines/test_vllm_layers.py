@@ -129,6 +129,48 @@ def test_a_plan_says_which_package_to_install(
     assert "strata-hidden-states[vllm]" in str(caught.value.problems[0].repair)
 
 
+@pytest.fixture
+def plain_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_inside, "version", installed({"vllm": RELEASE, "torch": "2.13.0"}))
+
+
+@pytest.mark.usefixtures("plain_install")
+@pytest.mark.parametrize("model", ["gemma3", "gpt_neox"])
+def test_only_what_is_asked_for_is_refused(
+    model: str, tiny_folder: TinyFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`final` of these is not known; their inner layers follow the rule of most, which is said."""
+    settings = EngineSettings(name="vllm", model=str(tiny_folder(model)))
+    target = read_target(settings)
+    assert boundary_problems(settings, Schema.declare(target, ["layer1", "layer2"], "bfloat16")) == []
+    assert f"{target.model_type} is not declared" in caplog.text
+    refused = boundary_problems(settings, Schema.declare(target, ["layer1", "final"], "bfloat16"))
+    assert any("final cannot be captured by vLLM" in problem.message for problem in refused)
+
+
+@pytest.mark.usefixtures("plain_install")
+@pytest.mark.parametrize(("model", "got"), [("gpt2", "wpe beside it"), ("gemma3", "Gemma3TextScaledWordEmb")])
+def test_an_embedding_that_is_more_than_a_table_is_refused(
+    model: str, got: str, tiny_folder: TinyFolder
+) -> None:
+    settings = EngineSettings(name="vllm", model=str(tiny_folder(model)))
+    (problem,) = boundary_problems(
+        settings, Schema.declare(read_target(settings), ["embed", "layer1"], "bfloat16")
+    )
+    assert problem.where == "embed"
+    assert got in problem.message
+
+
+@pytest.mark.parametrize("release", ["0.33.1", "0.40.0", "1.0.0"])
+def test_a_release_that_is_not_declared_is_told(release: str) -> None:
+    layers = layers_of(declared("llama", "layer3", "final"), release, PLAIN)
+    assert isinstance(layers, Layers)
+    assert [f"{release} is not declared" in one for one in layers.assumed] == [True]
+    known = layers_of(declared("llama", "layer3", "final"), RELEASE, PLAIN)
+    assert isinstance(known, Layers)
+    assert known.assumed == ()
+
+
 def test_a_plan_knows_the_version_the_length_and_the_layers(
     tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
