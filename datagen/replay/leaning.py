@@ -6,14 +6,13 @@ not compare. How likely each token is over all pairs does: a draft learns it fir
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datagen.replay.candidates import Inputs
-from datagen.replay.score import LEVEL, Bootstrap, Interval
+from datagen.replay.score import Bootstrap, Interval, reach_over
 from schemas.wiring import TargetRole
 
 Likely = NDArray[np.float32]
@@ -91,13 +90,15 @@ def leaning(inputs: Inputs, spreads: Sequence[Spread]) -> Leaning:
         expected = np.stack([spread.expected[role] for spread in spreads])
         values[role] = float(_alike(every, proposed, expected)[0])
         drawn[role] = _alike(weights, proposed, expected)
-    few = len(spreads) < 2
+    pairs = proposed.sum(axis=1)
     comparisons = max(1, len(roles) - 1)
     return Leaning(
         inputs,
-        {role: _interval(values[role], drawn[role], few, 1) for role in roles},
+        {role: _interval(values[role], drawn[role], pairs, 1) for role in roles},
         {
-            (one, other): _interval(values[one] - values[other], drawn[one] - drawn[other], few, comparisons)
+            (one, other): _interval(
+                values[one] - values[other], drawn[one] - drawn[other], pairs, comparisons
+            )
             for one in roles
             for other in roles
             if one != other
@@ -117,9 +118,7 @@ def _alike(weights: Likely, proposed: Likely, expected: Likely) -> NDArray[np.fl
     return total
 
 
-def _interval(value: float, drawn: NDArray[np.float64], is_blind: bool, comparisons: int) -> Interval:
-    """Return a normal interval: resamples of a share in common lie lower than it, all alike."""
-    if is_blind:
-        return Interval(value, float("-inf"), float("inf"))
-    reach = NormalDist().inv_cdf(1 - (1 - LEVEL) / (2 * comparisons)) * float(drawn.std())
+def _interval(value: float, drawn: NDArray[np.float64], pairs: Likely, comparisons: int) -> Interval:
+    """Return an interval about the value itself: resamples of a share in common lie lower, all alike."""
+    reach = reach_over(drawn, pairs, comparisons)
     return Interval(value, value - reach, value + reach)

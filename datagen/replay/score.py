@@ -7,11 +7,13 @@ another, tokens are not: every interval is drawn over conversations.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from math import isinf, sqrt
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from datagen.replay.student import reach_of
 
 Ids = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -123,7 +125,9 @@ class Interval(NamedTuple):
 class Bootstrap:
     """Resamples of conversations, the same for every candidate, so that differences are paired.
 
-    With fewer than two conversations nothing can be said: intervals are then infinite.
+    Their spread says how far a figure may lie off, by Student's t: percentiles of resamples, and the normal,
+    are far too narrow over few conversations. With fewer than two nothing can be said: intervals are then
+    infinite.
     """
 
     def __init__(self, n_conversations: int, seed: int = 0) -> None:
@@ -135,8 +139,9 @@ class Bootstrap:
         ).astype(np.float64)
 
     def accuracy(self, tally: Tally) -> Interval:
-        """Return the pooled accuracy."""
-        return self._interval(tally.pooled, tally.right, tally.counted)
+        """Return the pooled accuracy; its interval ends at 0 and 1."""
+        value, low, high = self._interval(tally.pooled, tally.right, tally.counted, 1)
+        return Interval(value, *(end if isinf(end) else min(max(end, 0.0), 1.0) for end in (low, high)))
 
     def difference(self, tally: Tally, other: Tally, comparisons: int = 1) -> Interval:
         """Return by how much the pooled accuracy of `tally` is above that of `other`, paired.
@@ -149,15 +154,25 @@ class Bootstrap:
             raise ValueError("expected two tallies of the same pairs, got other counts")
         return self._interval(value, tally.right - other.right, tally.counted, comparisons)
 
-    def _interval(self, value: float, right: Counts, counted: Counts, comparisons: int = 1) -> Interval:
+    def _interval(self, value: float, right: Counts, counted: Counts, comparisons: int) -> Interval:
         totals = self.weights @ counted
-        if self.n_conversations < 2 or not totals.any():
-            return Interval(value, float("-inf"), float("inf"))
         some = totals > 0
-        drawn = (self.weights @ right)[some] / totals[some]
-        if comparisons > 1:
-            # No resample reaches so far out: the normal tail of the resamples' spread does.
-            reach = NormalDist().inv_cdf(1 - (1 - LEVEL) / (2 * comparisons)) * float(drawn.std())
-            return Interval(value, value - reach, value + reach)
-        low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        return Interval(value, float(low), float(high))
+        if not some.any():
+            return Interval(value, float("-inf"), float("inf"))
+        reach = reach_over((self.weights @ right)[some] / totals[some], counted, comparisons)
+        return Interval(value, value - reach, value + reach)
+
+
+def reach_over(drawn: NDArray[np.float64], counted: NDArray[np.number], comparisons: int) -> float:
+    """Return how far from the truth a figure may lie at `LEVEL`, by its resamples.
+
+    `counted` is the weight of each conversation, `[C]`. The spread of resamples is too small by
+    `sqrt((C-1)/C)`; of conversations that weigh unequally as many count as would of equal ones (Kish).
+    """
+    n_conversations = len(counted)
+    weights = np.asarray(counted, np.float64)
+    if n_conversations < 2 or not weights.any():
+        return float("inf")
+    effective = float(weights.sum() ** 2 / (weights**2).sum())
+    spread = float(drawn.std()) * sqrt(n_conversations / (n_conversations - 1))
+    return reach_of(1 - (1 - LEVEL) / comparisons, max(1, round(effective) - 1)) * spread
