@@ -19,6 +19,7 @@ from schemas.trainer_wiring import tensor_problems, trained_card, trainer_wiring
 from service.trainers.errors import NotInstalledError, TrainerError
 from service.trainers.held import KEY_VARIABLE, Held, open_held
 from service.trainers.prepared import Meant, Prepared
+from service.trainers.verifier import FLAG, shape_problems, weights_problems
 
 RELEASE = "0.9.0"
 TRAINER = f"speculators=={RELEASE}"
@@ -26,8 +27,8 @@ PACKAGE = "strata-hidden-states"
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 """torch's own switch, read when it first allocates: fresh memory comes in huge pages."""
 KEPT_BYTES = 32 * 2**20
-"""What is larger, glibc takes fresh from the kernel for each batch: mallopt(3), M_MMAP_THRESHOLD. In small pages
-that is most of the loader's time; what is not is used again, unless it is asked for in huge pages."""
+"""What is larger, glibc takes fresh from the kernel for each batch (mallopt(3), M_MMAP_THRESHOLD): most of
+the loader's time in small pages. What is not is used again; in huge pages it would be fresh as well."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,11 @@ def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
     if arguments.batch_bytes(known, card) > KEPT_BYTES:
         # Here and in the workers; who has said otherwise is heeded.
         os.environ.setdefault(HUGE_PAGES, "1")
+    weights = tuple(weights_problems(card.target, known.values["verifier_name_or_path"]))
+    notes += tuple(problem for problem in weights if problem.severity == "note")
     wrong = [
-        *arguments.shape_problems(card.target, trainer.shape(known.values), "--verifier-name-or-path"),
+        *shape_problems(card.target, trainer.shape(known.values)),
+        *(problem for problem in weights if problem.severity == "error"),
         *arguments.contradictions(known, card.wiring, asked.folder),
     ]
     if wrong:
@@ -140,7 +144,7 @@ class _Speculators:
         try:
             return read(values["verifier_name_or_path"], trust_remote_code=values["trust_remote_code"])
         except (OSError, ValueError) as error:
-            problem = Problem(where="--verifier-name-or-path", kind="target", message=str(error))
+            problem = Problem(where=FLAG, kind="target", message=str(error))
             raise TrainerError("the target's config cannot be read", [problem]) from error
 
     def main(self, words: Sequence[str]) -> None:

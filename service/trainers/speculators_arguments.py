@@ -8,14 +8,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from datagen.store.trainer_rows import keeps_conversations, train_ratio
 from schemas.card import Card
 from schemas.problem import Problem
-from schemas.target import Target
 from schemas.wiring import Wiring
 from service.trainers.errors import TrainerError
 from service.trainers.prepared import Prepared
@@ -32,14 +31,6 @@ class Settings:
 
     values: Mapping[str, Any]
     said: frozenset[str]
-
-
-class Shape(Protocol):
-    """A model's config, as far as it is compared."""
-
-    num_hidden_layers: int
-    hidden_size: int
-    vocab_size: int
 
 
 def completed(words: Sequence[str], settings: Settings, prepared: Prepared, source: str) -> list[str]:
@@ -90,20 +81,6 @@ def batch_bytes(settings: Settings, card: Card) -> int:
     dtype: torch.dtype = getattr(torch, settings.values["hidden_states_dtype"])
     n_tokens = int(settings.values["total_seq_len"])
     return n_tokens * len(card.wiring.fc) * card.target.hidden_size * dtype.itemsize
-
-
-def shape_problems(target: Target, config: Shape, where: str) -> Iterator[Problem]:
-    """Yield where the model that the trainer takes the head and the norm from is not the dataset's target."""
-    expected = {
-        "num_hidden_layers": target.n_layers,
-        "hidden_size": target.hidden_size,
-        "vocab_size": target.vocab_size,
-    }
-    for name, value in expected.items():
-        if (got := getattr(config, name, None)) != value:
-            message = f"expected {name} {value}, as {target.model_id} has, got {got}"
-            repair = f"give the model that the states are of: {target.model_id}"
-            yield Problem(where=where, kind="target", message=message, repair=repair)
 
 
 def _wrong_ids(settings: Settings, wiring: Wiring) -> Iterator[Problem]:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +9,12 @@ import pytest
 from service.trainers.errors import TrainerError
 from service.trainers.held import open_held
 from service.trainers.prepared import Prepared
-from service.trainers.speculators_arguments import Settings, completed, contradictions, shape_problems
-from tests.builders import tiny_target
+from service.trainers.speculators_arguments import (
+    Settings,
+    batch_bytes,
+    completed,
+    contradictions,
+)
 from tests.datagen.adapters.exports.builders import make_dataset
 from tests.service.trainers.places import prepared_from
 
@@ -75,6 +78,12 @@ def test_what_is_said_and_right_is_left_as_it_is(prepared: Prepared) -> None:
     assert completed(["--x"], said, prepared, "data/demo@1") == ["--x", "--strata-source", "data/demo@1"]
 
 
+def test_a_batch_is_as_large_as_its_input(prepared: Prepared) -> None:
+    card = prepared.meant.card
+    said = told(total_seq_len=100, hidden_states_dtype="float32")
+    assert batch_bytes(said, card) == 100 * 3 * card.target.hidden_size * 4
+
+
 @pytest.mark.parametrize(
     ("said", "told_of"),
     [
@@ -121,15 +130,3 @@ def test_all_rows_for_training_are_refused_as_the_trainer_would(tmp_path: Path) 
     one = prepared_from(open_held(make_dataset(tmp_path, lengths=(5, 6))), tmp_path / "p")
     with pytest.raises(TrainerError, match="--train-data-ratio: expected rows held out"):
         completed([], told(), one, "s")
-
-
-def test_another_model_than_the_states_are_of_is_told_by_its_shape() -> None:
-    target = tiny_target()
-    same = SimpleNamespace(num_hidden_layers=4, hidden_size=8, vocab_size=1000)
-    assert not list(shape_problems(target, same, "--verifier-name-or-path"))
-    other = SimpleNamespace(num_hidden_layers=4, hidden_size=16, vocab_size=1001)
-    problems = list(shape_problems(target, other, "--verifier-name-or-path"))
-    assert [problem.message for problem in problems] == [
-        "expected hidden_size 8, as tiny has, got 16",
-        "expected vocab_size 1000, as tiny has, got 1001",
-    ]
