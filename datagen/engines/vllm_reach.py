@@ -20,6 +20,8 @@ from datagen.engines.vllm_connector import TRAY
 
 LOGIT_BYTES = 64 << 20
 """Bytes of float32 logits that the head makes at a time."""
+NORMS = ("norm", "norm_f")
+"""What vLLM's decoders call their final norm; the second one is Nemotron-H's."""
 _CARRIED = {torch.bfloat16: torch.uint16}
 """numpy has no bfloat16: it travels as its bits."""
 
@@ -61,12 +63,13 @@ class Reach:
         but for one rounding."""
         with torch.inference_mode():
             model, holder = self._strata_model(), self._strata_holder()
-            hidden = self._strata_rows(rows, holder)
+            norm = norm_of(holder)
+            hidden = self._strata_rows(rows, norm)
             n_vocab = int(getattr(holder, "vocab_size", None) or 1 << 17)
             chunk = max(1, LOGIT_BYTES // (n_vocab * 4))
             chosen = []
             for some in torch.split(hidden, chunk):
-                logits = model.compute_logits(holder.norm(some.clone()))
+                logits = model.compute_logits(norm(some.clone()))
                 # With tensor parallel the ranks that do not sample may get none.
                 if logits is not None:
                     best = logits.topk(2, dim=-1).values.float()
@@ -78,8 +81,8 @@ class Reach:
     def strata_norm(self, rows: bytes) -> bytes | None:
         """Return `norm(rows)` [R, H]: what goes into the lm_head."""
         with torch.inference_mode():
-            holder = self._strata_holder()
-            normed = holder.norm(self._strata_rows(rows, holder))
+            norm = norm_of(self._strata_holder())
+            normed = norm(self._strata_rows(rows, norm))
         return _bits(normed.cpu()).tobytes() if self.rank == 0 else None
 
     def strata_embed(self, token_ids: bytes) -> bytes | None:
@@ -90,16 +93,21 @@ class Reach:
         return _bits(rows.cpu()).tobytes() if self.rank == 0 else None
 
     def strata_facts(self) -> dict[str, str]:
-        """Return what a run records of the loaded model."""
+        """Return what a run records of the loaded model; `ends` is why its norm and embedding are not found,
+        empty where they are."""
         device = self.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-        return {"class": type(self._strata_model()).__name__, "device": name}
+        try:
+            self._strata_holder()
+            ends = ""
+        except NotImplementedError as error:
+            ends = str(error)
+        return {"class": type(self._strata_model()).__name__, "device": name, "ends": ends}
 
-    def _strata_rows(self, rows: bytes, holder: Any) -> Tensor:
-        dtype = next(holder.norm.parameters()).dtype
-        width = next(holder.norm.parameters()).shape[-1]
-        flat = torch.frombuffer(bytearray(rows), dtype=dtype)
-        return flat.reshape(-1, width).to(self.device)
+    def _strata_rows(self, rows: bytes, norm: Any) -> Tensor:
+        weight = next(norm.parameters())
+        flat = torch.frombuffer(bytearray(rows), dtype=weight.dtype)
+        return flat.reshape(-1, weight.shape[-1]).to(self.device)
 
     def _strata_model(self) -> Any:
         return self.get_model()  # type: ignore[attr-defined]
@@ -109,11 +117,17 @@ class Reach:
         model = self._strata_model()
         language = model.get_language_model() if hasattr(model, "get_language_model") else model
         holder = getattr(language, "model", language)
-        missing = [name for name in ("norm", "embed_input_ids") if not hasattr(holder, name)]
+        missing = [] if any(hasattr(holder, name) for name in NORMS) else [" or ".join(NORMS)]
+        missing += [] if hasattr(holder, "embed_input_ids") else ["embed_input_ids"]
         if missing:
             expected = f"expected {type(holder).__name__} to have {' and '.join(missing)}"
             raise NotImplementedError(f"{expected}, got a decoder that goes by other names")
         return holder
+
+
+def norm_of(holder: Any) -> Any:
+    """Return the final norm of a decoder that has one."""
+    return next(getattr(holder, name) for name in NORMS if hasattr(holder, name))
 
 
 def _bits(tensor: Tensor) -> NDArray[Any]:

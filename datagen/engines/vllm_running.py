@@ -33,8 +33,10 @@ from datagen.engines.settings import EngineSettings
 from datagen.engines.shared_rows import Segment, sweep, take_up
 from datagen.engines.vllm_arguments import arguments_of
 from datagen.engines.vllm_connector import LEFT, NORM, SLOTS, TAG
+from datagen.engines.vllm_drafts import take_no_drafts
 from datagen.engines.vllm_inside import engine_version, layers_for, longest_sample, text_config
 from datagen.engines.vllm_layers import Layers, passes, rotation_problem
+from datagen.engines.vllm_outputs import LIKELIEST, answer_of, own_choice, text_of
 from datagen.engines.vllm_reach import HandedOver
 from schemas.boundary import EMBED, FINAL, FINAL_NORMED, all_names
 from schemas.schema import DType, Schema
@@ -54,8 +56,6 @@ ENVIRONMENT = {
     "VLLM_USE_V2_MODEL_RUNNER": "0",
     "VLLM_NO_USAGE_STATS": "1",
 }
-LIKELIEST = 4
-"""Tokens asked of each position, so that those which are equally likely are seen."""
 _TAGS = count()
 
 
@@ -72,6 +72,9 @@ def start(settings: EngineSettings, schema: Schema, layers: Layers, release: str
     except (RuntimeError, ValueError, OSError, NotImplementedError) as error:
         thread.shutdown()
         raise OpeningError(f"vLLM {release} does not start: {error}") from error
+    except OpeningError:
+        thread.shutdown()
+        raise
     return VllmEngine(running, thread, schema, layers)
 
 
@@ -87,15 +90,25 @@ class Running:
         self.captured = layers.ids
         self.prefix = None if settings.vllm.tensor_parallel == 1 else f"strata-{uuid.uuid4().hex[:12]}-"
         self.llm: Any = LLM(**arguments_of(settings, layers, self.longest))
-        # What extraction "drafts" is the token that was just said. Verified with a temperature (0.32.0, CPU)
-        # it was taken far too often, in answers that no seed repeated: none is taken.
-        self.llm.llm_engine.engine_core.engine_core.scheduler.update_draft_token_ids = _take_none
-        self.info = self._info(release)
+        try:
+            take_no_drafts(self.llm, release)
+            facts: dict[str, str] = self.asked("strata_facts")
+            self.without_ends = facts["ends"]
+            self.info = self._info(release, facts)
+            self.check_ends(layers)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def width(self) -> int:
         """How many layers vLLM's buffers hold: those that it was started with."""
         return len(self.captured)
+
+    def check_ends(self, layers: Layers) -> None:
+        """Raise `OpeningError` where `layers` needs a norm or an embedding that the model shows none of."""
+        if self.without_ends and (layers.normed or layers.embed_beside):
+            raise OpeningError(f"vLLM does not show the ends of the model: {self.without_ends}")
 
     def asked(self, method: str, *arguments: Any) -> Any:
         """Call `Reach` on every rank and return what rank 0 says."""
@@ -153,7 +166,7 @@ class Running:
             if output.num_cached_tokens:
                 raise EngineError(f"expected no cached prefix, got {output.num_cached_tokens} tokens of one")
             arrays = self._taken(sample, handed[tag])
-            made.append((arrays, _own_choice(output) if with_argmax else None))
+            made.append((arrays, own_choice(output) if with_argmax else None))
         return made
 
     def _taken(self, sample: NDArray[np.int32], handed: HandedOver) -> dict[str, NDArray[Any]]:
@@ -201,7 +214,7 @@ class Running:
     ) -> list[Answer]:
         """Return the target's answer to each prompt; stop texts are looked for as the engine hf does."""
         tokenizer = self._llm().get_tokenizer() if sampling.stop else None
-        stops = StopTexts(sampling.stop, _text_of(tokenizer) if tokenizer is not None else None, 0)
+        stops = StopTexts(sampling.stop, text_of(tokenizer) if tokenizer is not None else None, 0)
         told = [
             SamplingParams(
                 temperature=sampling.temperature,
@@ -219,7 +232,7 @@ class Running:
         ]
         endings = frozenset(sampling.stop_token_ids)
         return [
-            _answer(list(output.outputs[0].token_ids), one.max_tokens, endings, stops)
+            answer_of(list(output.outputs[0].token_ids), one.max_tokens, endings, stops)
             for output, one in zip(self._said(prompts, told), told, strict=True)
         ]
 
@@ -228,8 +241,7 @@ class Running:
             raise EngineError("the engine is closed")
         return self.llm
 
-    def _info(self, release: str) -> EngineInfo:
-        facts: dict[str, str] = self.asked("strata_facts")
+    def _info(self, release: str, facts: dict[str, str]) -> EngineInfo:
         return EngineInfo(
             name="vllm",
             version=engine_version(),
@@ -299,6 +311,7 @@ class VllmEngine:
         layers = layers_for(self.settings, schema)
         if not isinstance(layers, Layers):
             raise OpeningError("vLLM cannot give these tensors", layers)
+        self._running.check_ends(layers)
         return VllmEngine(self._running, self._thread, schema, layers)
 
     def head_argmax(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
@@ -313,6 +326,8 @@ class VllmEngine:
         dtype, width = NUMPY_DTYPES[self.settings.dtype], self.target.hidden_size
         if final.dtype != dtype or final.ndim != 2 or final.shape[1] != width:
             raise EngineError(f"final: expected {dtype} [T, {width}], got {final.dtype} {final.shape}")
+        if self._running.without_ends:
+            raise EngineError(f"the head cannot be asked: {self._running.without_ends}")
         rows = _raw(np.ascontiguousarray(final))
         chosen: bytes = self._thread.submit(self._running.asked, "strata_choose", rows).result()
         return np.frombuffer(chosen, np.int32).reshape(-1, 2)
@@ -355,41 +370,6 @@ def _every_layer(settings: EngineSettings, target: Target) -> Layers | None:
     every = Schema.declare(target, all_names(target.n_layers), settings.dtype)
     layers = layers_for(settings, every)
     return layers if isinstance(layers, Layers) else None
-
-
-def _take_none(_drafts: Any) -> None:
-    """Leave the drafts of a step aside."""
-
-
-def _own_choice(output: Any) -> NDArray[np.int32]:
-    """Return vLLM's own likeliest next token of every position [T].
-
-    `prompt_logprobs[t]` is what position t - 1 said; of the last position it is the token that was taken.
-    """
-    said = [_likeliest(ranked) for ranked in output.prompt_logprobs[1:]]
-    return np.asarray([*said, output.outputs[0].token_ids[0]], np.int32)
-
-
-def _likeliest(ranked: Any) -> int:
-    """Return the first of the likeliest tokens, as an argmax does; vLLM ranks equals in any order."""
-    best = max(said.logprob for said in ranked.values())
-    return min(int(token) for token, said in ranked.items() if said.logprob == best)
-
-
-def _answer(ids: list[int], room: int, endings: frozenset[int], stops: StopTexts) -> Answer:
-    """Return the answer that `ids` begin with: a step that says two tokens may go one too far."""
-    for end in range(1, min(room, len(ids)) + 1):
-        if ids[end - 1] in endings or stops.ends(ids[:end]):
-            return Answer(tuple(ids[:end]), "stop")
-    return Answer(tuple(ids[:room]), "length")
-
-
-def _text_of(tokenizer: Any) -> Any:
-    def text_of(ids: Sequence[int]) -> str:
-        text: str = tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
-        return text
-
-    return text_of
 
 
 def _raw(rows: NDArray[Any]) -> bytes:

@@ -56,7 +56,8 @@ class Llm:
     """vLLM's `LLM`: requests are run when they are asked, and their states wait for `strata_hand_over`."""
 
     started: "list[Llm]" = []  # noqa: RUF012
-    scheduler: Any = SimpleNamespace(update_draft_token_ids=None)
+    takes_drafts = "update_draft_token_ids"
+    without_ends = ""
 
     def __init__(self, **arguments: Any) -> None:
         self.arguments = arguments
@@ -69,6 +70,7 @@ class Llm:
         self.ids = tuple(draft["eagle_aux_hidden_state_layer_ids"])
         self.width = len(self.ids)
         self.taken: dict[str, tuple[NDArray[np.int32], dict[str, NDArray[Any]]]] = {}
+        self.scheduler = SimpleNamespace(**{self.takes_drafts: lambda drafts: drafts})
         core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=self.scheduler), shutdown=self.shutdown)
         self.llm_engine = SimpleNamespace(engine_core=core, step=lambda: None)
         self.ended = False
@@ -127,8 +129,8 @@ class Llm:
     def strata_embed(self, token_ids: bytes) -> bytes:
         return self._raw(self.head.embed(np.frombuffer(token_ids, np.int32)))
 
-    def strata_facts(self, _ends: bool = False) -> dict[str, str]:
-        return {"class": "Double", "device": "cpu"}
+    def strata_facts(self) -> dict[str, str]:
+        return {"class": "Double", "device": "cpu", "ends": self.without_ends}
 
     def _states(self, rows: bytes) -> torch.Tensor:
         dtype = self.head.embedding.dtype
