@@ -40,8 +40,3 @@ class CalibrationRecord(Record):
     tied: NonNegativeInt
     agreeing: NonNegativeInt
     tensors: tuple[TensorAgreement, ...]
-
-    @property
-    def worst(self) -> TensorAgreement | None:
-        """The tensor with the largest median error; `None` where there was no witness."""
-        return max(self.tensors, key=lambda tensor: tensor.median, default=None)

@@ -1,8 +1,8 @@
-"""What a run's content checks came to: samples bound to their ids, and how often a target agreed."""
+"""What a run's content checks came to: what proved its engine, and what bound its samples to their ids."""
 
 from typing import Literal
 
-from pydantic import AwareDatetime, NonNegativeInt
+from pydantic import AwareDatetime, Field, NonNegativeInt
 
 from schemas.record import Record
 
@@ -26,6 +26,8 @@ class RunChecks(Record):
     positions: NonNegativeInt = 0
     tied: NonNegativeInt = 0
     agreeing: NonNegativeInt = 0
+    engine: dict[str, str] = Field(default_factory=dict)
+    proven_by: str = ""
 
     @property
     def on_policy(self) -> float | None:

@@ -12,7 +12,9 @@ from datagen.arguments import read_config_arguments
 from datagen.config import RunConfig
 from datagen.driver.driver import Job, open_job
 from datagen.driver.probe import probe
+from datagen.engines.opening import giving
 from datagen.errors import ConfigError
+from datagen.planning.audit_names import NO_AUDIT, AuditNames, audit_names
 from datagen.planning.plan import (
     Prediction,
     assumed,
@@ -43,6 +45,8 @@ class Answer:
     """`None` where nothing is to be made, so that nothing was measured."""
     rate_from: str
     problems: tuple[Problem, ...]
+    audit: str
+    """What the audit set will have, in words."""
     most: Prediction | None = None
     """Where the target answers: as much as may come at most, and what the space is held against."""
 
@@ -71,17 +75,23 @@ def _read_answer(config: RunConfig) -> Answer:
     job = open_job(config)
     schema, door = job.prepared.schema, job.prepared.door
     workers = config.workers.count if config.workers.count != "auto" else 1
-    prediction = predict(config, schema, job.todo, workers)
-    most = predict(config, schema, job.todo, workers, at_most=True) if config.generate else None
+    audited = job.prepared.audited
+    prediction = predict(config, schema, job.todo, workers, audited=audited.names)
+    most = None
+    if config.generate:
+        most = predict(config, schema, job.todo, workers, at_most=True, audited=audited.names)
     problems = tuple([] if job.nothing_to_do else room_problems(config, most or prediction, door))
     rate, rate_from = config.plan.tokens_per_second, "given"
     if rate is None and job.todo:
         rate, rate_from = probe(job), "measured"
-    return Answer(schema, prediction, job, rate, rate_from, problems, most)
+    return Answer(schema, prediction, job, rate, rate_from, problems, _audit_said(config, audited), most)
 
 
 def _assumed_answer(config: RunConfig) -> Answer:
-    """Answer by given numbers alone: neither the model nor the prompts nor a bucket is asked for anything."""
+    """Answer by given numbers alone: neither the model nor the prompts nor a bucket is asked for anything.
+
+    Raises `ConfigError` where the engine cannot give the tensors of such a model.
+    """
     plan = config.plan
     lacking = {
         "model_config_file": "expected a model's config.json to take the target's shape from, got none",
@@ -94,11 +104,22 @@ def _assumed_answer(config: RunConfig) -> Answer:
     ]
     if plan.model_config_file is None or problems:
         raise ConfigError("the plan goes by given samples, and lacks what else it needs", problems)
-    target = target_of_config(Path(plan.model_config_file))
+    file = Path(plan.model_config_file)
+    target = target_of_config(file)
     schema = Schema.declare(target, config.tensors.names, config.tensors.dtype)
-    prediction = predict_assumed(config, schema)
+    asked = giving(config.engine, file)
+    if refused := asked(schema, schema):
+        raise ConfigError("the engine cannot give the tensors of the run", refused)
+    audited = audit_names(asked, schema)
+    prediction = predict_assumed(config, schema, audited.names)
     space = tuple(space_problems(prediction, open_door(config.output.root)))
-    return Answer(schema, prediction, None, plan.tokens_per_second, "given", space)
+    said = _audit_said(config, audited)
+    return Answer(schema, prediction, None, plan.tokens_per_second, "given", space, said)
+
+
+def _audit_said(config: RunConfig, audited: AuditNames) -> str:
+    samples = config.audit.samples
+    return f"{samples} samples with {audited.said}" if samples else NO_AUDIT
 
 
 def as_data(answer: Answer) -> dict[str, object]:
@@ -119,6 +140,7 @@ def as_data(answer: Answer) -> dict[str, object]:
         "files": answer.prediction.n_files,
         "bytes": asdict(answer.prediction.sizes),
         "bytes_of_dataset": answer.prediction.sizes.total,
+        "audit_set": answer.audit,
         "bytes_of_audit_set": answer.prediction.audit_bytes,
         "bytes_total": answer.prediction.total_bytes,
         "at_most": {"tokens": most.n_tokens, "bytes_total": most.total_bytes} if most else None,
@@ -150,6 +172,7 @@ def _print(answer: Answer, console: Console) -> None:
             f"at most {answer.most.n_tokens:,} tokens, {human_bytes(answer.most.total_bytes)}"
         )
     console.print(f"parts       {prediction.n_parts:,}, {prediction.n_files:,} files")
+    console.print(f"audit set   {answer.audit}", markup=False)
     console.print(_bytes_table(answer))
     rate = "nothing is to be made"
     if answer.tokens_per_second is not None:

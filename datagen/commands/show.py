@@ -7,6 +7,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
+from datagen.engines.said import in_a_line
 from datagen.planning.audit import AuditReading, in_words
 from datagen.printing import PlainConsole
 from datagen.show import DatasetView, SampleView, TensorLine, view_dataset, view_sample
@@ -90,6 +91,7 @@ def _audit_data(audit: AuditReading) -> dict[str, object]:
         "tokens": audit.n_tokens,
         "on_policy_rate": audit.on_policy,
         "on_policy_positions": audit.on_policy_positions,
+        "lacking": list(audit.lacking),
     }
 
 
@@ -144,8 +146,18 @@ def _facts(view: DatasetView) -> Iterator[tuple[str, str]]:
     for record in view.calibrations:
         yield "calibrated", f"run {record.run_id}, {in_words(record)}"
         untied = record.positions - record.tied
-        yield "", f"the head on `final` chose as the engine on {record.agreeing:,} of {untied:,} positions"
+        if record.positions:
+            yield (
+                "",
+                f"the head on `final` chose as the engine on {record.agreeing:,} of {untied:,} positions",
+            )
+    if view.audit is not None and view.audit.lacking:
+        yield "audit set", f"without {', '.join(view.audit.lacking)}"
     for found in view.checks:
+        if found.engine:
+            yield "engine", f"run {found.run_id}: {in_a_line(found.engine)}"
+        if found.proven_by:
+            yield "proven", f"run {found.run_id}: {found.proven_by}"
         if found.n_bound or found.n_again or found.n_unbound:
             yield "bound", _bound(found)
     yield "on-policy", _on_policy(view)

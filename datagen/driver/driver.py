@@ -6,7 +6,7 @@ run that cannot start leaves nothing behind.
 
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -15,12 +15,13 @@ from datagen.code_version import code_version, package_versions
 from datagen.config import RunConfig
 from datagen.driver.auditing import audit
 from datagen.driver.fleet import Fleet
+from datagen.driver.greeting import greet
 from datagen.driver.ledger import Ledger
 from datagen.driver.loop import Loop
 from datagen.driver.resume import Held, held
 from datagen.driver.schedule import Schedule
-from datagen.errors import FleetError
 from datagen.kept_norm import keep_norm_of_run
+from datagen.planning.kept_audit import kept_audit
 from datagen.planning.places import absolute_model, absolute_root
 from datagen.planning.plan import check_room, predict
 from datagen.planning.preparation import Preparation, prepare
@@ -30,10 +31,9 @@ from datagen.prompts.prompt import Prompt
 from datagen.run_ids import new_run_id
 from datagen.stopping import Stopping
 from datagen.store.dataset import Dataset
-from datagen.worker.actor import Worker, WorkerFacts, WorkOrder
+from datagen.worker.actor import Worker, WorkOrder
 from datagen.worker.answering import AnsweringOrder
 from schemas.errors import StrataError
-from schemas.problem import Problem
 from schemas.records import Outcome, QuarantinedSample, RunStart
 from schemas.run_checks import RunChecks
 
@@ -97,7 +97,8 @@ def run(config: RunConfig, worker_class: type[Worker] = Worker) -> RunSummary:
     job = open_job(config)
     if job.nothing_to_do:
         return _summary(job, begun)
-    most = predict(config, job.prepared.schema, job.todo, at_most=True)
+    audited = job.prepared.audited.names
+    most = predict(config, job.prepared.schema, job.todo, at_most=True, audited=audited)
     check_room(config, most, job.prepared.door)
     n_tokens = sum(prompt.n_planned for prompt in job.todo)
     with Stopping() as stopping, open_reporter(len(job.todo), n_tokens) as reporter:
@@ -108,18 +109,23 @@ def run(config: RunConfig, worker_class: type[Worker] = Worker) -> RunSummary:
             reporter.say("fleet", f"loading {job.prepared.target.model_id}")
             workers = fleet.start(len(job.todo))
             stopping.arm()
-            _greet(workers, job, reporter)
-            return _make(job, fleet, reporter, stopping, begun)
+            engine = greet(workers, job.prepared, job.config.engine, reporter)
+            return _make(job, fleet, engine, reporter, stopping, begun)
         finally:
             fleet.close()
 
 
 def open_job(config: RunConfig) -> Job:
-    """Read the prompts and the dataset, and see what is left to make; nothing is written."""
+    """Read the prompts and the dataset, and see what is left to make; nothing is written.
+
+    Raises `StrataError` with what keeps a run from it: `prepare`'s, `held`'s, and `kept_audit`'s.
+    """
     run_id = new_run_id()
     prepared = prepare(config, run_id)
     have = held(prepared.door, config.output.dataset, prepared.schema, prepared.provenance)
     todo = tuple(prompt for prompt in prepared.prompts if prompt.prompt_id not in have.made)
+    if todo and config.audit.samples:
+        kept_audit(prepared.door, config.output.dataset, prepared.schema)
     refused = tuple(
         row for row in prepared.quarantined if (row.source, row.prompt_id, row.reason) not in have.quarantined
     )
@@ -153,45 +159,11 @@ def answering_order(job: Job) -> AnsweringOrder | None:
     )
 
 
-def _greet(workers: Sequence[WorkerFacts], job: Job, reporter: Reporter) -> None:
-    """Refuse workers whose software or model is not what was read here: mixed ones make mixed content."""
-    version, identity = job.prepared.provenance.engine_version, job.prepared.target.identity()
-    problems = [
-        Problem(
-            where=f"worker on {worker.host}",
-            kind="worker",
-            message=f"expected {version}, got {worker.engine.version}",
-            repair="install the same versions on every node",
-        )
-        for worker in workers
-        if worker.engine.version != version
-    ]
-    problems += [
-        Problem(
-            where=f"worker on {worker.host}",
-            kind="worker",
-            message="expected the model that the driver reads, got another one under the same name",
-            repair=f"put the same files at {job.config.engine.model} on every node",
-        )
-        for worker in workers
-        if worker.target.identity() != identity
-    ]
-    if problems:
-        raise FleetError("the workers do not run what this run declares", problems)
-    engine = workers[0].engine
-    reporter.say(
-        "fleet",
-        f"{len(workers)} workers ready: {engine.name} on {engine.device}, {engine.dtype}, {engine.version}",
-        workers=len(workers),
-        hosts=sorted({worker.host for worker in workers}),
-    )
-
-
 def _record_only(job: Job, begun: float) -> RunSummary:
     """Nothing is to be made, but something is to be recorded: prompts that cannot become samples."""
     ledger = _open_ledger(job)
     ledger.commit()
-    return _end(job, ledger, "complete", None, begun, 0.0)
+    return _end(job, ledger, {}, "complete", None, begun, 0.0)
 
 
 def _open_ledger(job: Job) -> Ledger:
@@ -214,13 +186,15 @@ def _open_ledger(job: Job) -> Ledger:
     return ledger
 
 
-def _make(job: Job, fleet: Fleet, reporter: Reporter, stopping: Stopping, begun: float) -> RunSummary:
+def _make(
+    job: Job, fleet: Fleet, engine: Mapping[str, str], reporter: Reporter, stopping: Stopping, begun: float
+) -> RunSummary:
     schema = job.prepared.schema
     units = make_units(job.todo, schema.token_bytes, job.config.parts, fleet.n_workers)
     ledger = _open_ledger(job)
     making = time.monotonic()
     try:
-        ledger.bound_by = audit(job.config, job.prepared, fleet, job.run_id, reporter)
+        ledger.bound_by, ledger.proven_by = audit(job.config, job.prepared, fleet, job.run_id, reporter)
         kept = keep_norm_of_run(ledger.dataset, schema, job.config.engine)
         reporter.say("final norm", kept)
         making = time.monotonic()
@@ -238,14 +212,20 @@ def _make(job: Job, fleet: Fleet, reporter: Reporter, stopping: Stopping, begun:
         ledger.commit()
     except StrataError as error:
         ledger.commit()
-        _end(job, ledger, "failed", error.headline, begun, time.monotonic() - making)
+        _end(job, ledger, engine, "failed", error.headline, begun, time.monotonic() - making)
         raise
     outcome: Outcome = "interrupted" if stopping.requested else "complete"
-    return _end(job, ledger, outcome, stopping.signal_name, begun, time.monotonic() - making)
+    return _end(job, ledger, engine, outcome, stopping.signal_name, begun, time.monotonic() - making)
 
 
 def _end(
-    job: Job, ledger: Ledger, outcome: Outcome, reason: str | None, begun: float, making_seconds: float
+    job: Job,
+    ledger: Ledger,
+    engine: Mapping[str, str],
+    outcome: Outcome,
+    reason: str | None,
+    begun: float,
+    making_seconds: float,
 ) -> RunSummary:
     summary = replace(
         _summary(job, begun),
@@ -270,6 +250,8 @@ def _end(
             n_again=ledger.binding.again,
             n_unbound=ledger.binding.unbound,
             **asdict(ledger.on_policy),
+            engine=dict(engine),
+            proven_by=ledger.proven_by,
         )
     )
     ledger.write_end(outcome, reason, summary.seconds)

@@ -29,6 +29,8 @@ class Ledger:
         self.reasons: Counter[str] = Counter()
         self.bound_by = "by nothing"
         """What binds samples to their ids, in words."""
+        self.proven_by = ""
+        """What proved the engine, in words."""
         self.binding = BindingCounts()
         self.on_policy = OnPolicyCounts()
         self._run_id = run_id

@@ -1,8 +1,9 @@
 """The audit set: a few short samples with *every* boundary, captured by the same engine before anything else.
 
-It is kept as the companion dataset `<dataset>.audit`. Later questions (which layer is this? what would an
-off-by-one feed score? is the new engine version the same?) need no second run of the target. It calibrates
-the run's norm check, and proves the engine's `final`: `argmax(lm_head(norm(final)))` against its own choice.
+Where the engine cannot give every one (`audit_names`), with those that it can. It is kept as the companion
+dataset `<dataset>.audit`. Later questions (which layer is this? what would an off-by-one feed score? is the
+new engine version the same?) need no second run of the target. It calibrates the run's norm check,
+and proves the engine's `final`: `argmax(lm_head(norm(final)))` against its own choice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,12 @@ import numpy as np
 from datagen.checks import Audited, Calibration, NormProfile, PrefixRows
 from datagen.checks.prefix import PREFIX_ROWS
 from datagen.checks.profile import behind_first
+from datagen.planning.audit_names import lacking_of
 from datagen.planning.units import Unit
 from datagen.prompts.prompt import Prompt
 from datagen.store.dataset import Snapshot
 from schemas.boundary import EMBED, FINAL, FINAL_NORMED, all_names
-from schemas.calibration import CalibrationRecord
+from schemas.calibration import CalibrationRecord, TensorAgreement
 from schemas.sample import prompt_id, sample_id
 from schemas.schema import INPUT_IDS, LOSS_MASK, TARGET_ARGMAX, DType, Schema
 from schemas.target import Target
@@ -37,9 +39,12 @@ def audit_name(dataset: str) -> str:
     return f"{dataset}.audit"
 
 
-def audit_schema(target: Target, dtype: DType) -> Schema:
-    """Return the schema of an audit set: every boundary, and the target's own next-token choice."""
-    return Schema.declare(target, all_names(target.n_layers), dtype, (INPUT_IDS, LOSS_MASK, TARGET_ARGMAX))
+def audit_schema(target: Target, dtype: DType, names: Sequence[str] | None = None) -> Schema:
+    """Return the schema of an audit set: every boundary, or `names`, and the target's own next tokens."""
+    every = all_names(target.n_layers)
+    return Schema.declare(
+        target, every if names is None else names, dtype, (INPUT_IDS, LOSS_MASK, TARGET_ARGMAX)
+    )
 
 
 def audit_unit(prompts: Sequence[Prompt], samples: int, max_tokens: int, seen: frozenset[str]) -> Unit:
@@ -75,6 +80,7 @@ class AuditReading:
 
     `agreement` is the share of positions where the head on the stored `final` chooses as the engine did.
     `on_policy` is the share of trained positions whose stored token the target itself would have chosen.
+    `lacking` are the tensors of the target that it has not.
     """
 
     n_samples: int
@@ -82,6 +88,7 @@ class AuditReading:
     profiles: Mapping[str, NormProfile]
     on_policy: float | None
     on_policy_positions: int
+    lacking: tuple[str, ...] = ()
 
 
 def read_audit(snapshot: Snapshot) -> AuditReading:
@@ -103,24 +110,31 @@ def read_audit(snapshot: Snapshot) -> AuditReading:
         profiles={name: NormProfile.of(behind_first(values)) for name, values in norms.items()},
         on_policy=chosen / asked if asked else None,
         on_policy_positions=asked,
+        lacking=lacking_of(snapshot.schema),
     )
 
 
 def in_words(record: CalibrationRecord) -> str:
     """Return what an audit set was held against, and how far its tensors are from that."""
-    worst = record.worst
-    if worst is None:
+    if not record.tensors:
         return "held against no witness"
+    outliers = sum(tensor.outliers for tensor in record.tensors)
+    beyond = f"{outliers} of {record.n_tokens * len(record.tensors):,} rows beyond the limit"
+    head = "" if record.positions else "; the head was not asked: there is no final"
+    return f"against {record.witness}: {errors_in_words(record.tensors)}, {beyond}{head}"
+
+
+def errors_in_words(tensors: Sequence[TensorAgreement]) -> str:
+    """Return the largest errors by token of some tensors, at least one, in words."""
+    worst = max(tensors, key=lambda tensor: tensor.median)
     near = (
         f"; {worst.nearest} is nearest at {worst.distance:.2%}"
         if worst.nearest and worst.distance is not None
         else ""
     )
-    outliers = sum(tensor.outliers for tensor in record.tensors)
     return (
-        f"against {record.witness}: error by token at most {worst.median:.2%} median "
-        f"({worst.name}{near}), {max(tensor.p99 for tensor in record.tensors):.2%} p99, "
-        f"{outliers} of {record.n_tokens * len(record.tensors):,} rows beyond the limit"
+        f"error by token at most {worst.median:.2%} median ({worst.name}{near}), "
+        f"{max(tensor.p99 for tensor in tensors):.2%} p99"
     )
 
 
@@ -135,7 +149,8 @@ def read_calibration(snapshot: Snapshot, reading: AuditReading) -> Calibration:
         ]
     )
     prefix = PrefixRows.of(schema.tensors[0].dtype, schema.names, beginnings)
-    samples = (snapshot.read(name, names=(EMBED, FINAL, FINAL_NORMED)) for name in snapshot.sample_ids)
+    ends = [name for name in (EMBED, FINAL, FINAL_NORMED) if name in schema.names]
+    samples = (snapshot.read(name, names=ends) for name in snapshot.sample_ids)
     audited = tuple(
         Audited(
             one.tokens["input_ids"].astype(np.int32), one.tokens["loss_mask"].astype(np.uint8), one.tensors

@@ -59,15 +59,20 @@ def predict(
     n_workers: int = 1,
     *,
     at_most: bool = False,
+    audited: Sequence[str] | None = None,
 ) -> Prediction:
-    """Return what making `prompts` will write; where the target answers, as expected, or at most."""
+    """Return what making `prompts` will write; where the target answers, as expected, or at most.
+
+    `audited` are the tensors of the audit set, every boundary by default.
+    """
     units = make_units(prompts, schema.token_bytes, config.parts, n_workers)
     ratio = compressed_ratio([prompt.text for prompt in prompts if prompt.text])
     parts = [[_sample_size(prompt, ratio, at_most) for prompt in unit.prompts] for unit in units]
-    return _prediction(config, schema, parts, _audit_bytes(config, schema, prompts, ratio))
+    audit = audit_schema(schema.target, config.tensors.dtype, audited)
+    return _prediction(config, schema, parts, audit, _audit_bytes(config, audit, prompts, ratio))
 
 
-def predict_assumed(config: RunConfig, schema: Schema) -> Prediction:
+def predict_assumed(config: RunConfig, schema: Schema, audited: Sequence[str] | None = None) -> Prediction:
     """Return what `plan.samples` samples of `plan.tokens_per_sample` tokens will write; no prompt is read."""
     n_samples, mean = config.plan.samples or 0, config.plan.tokens_per_sample or 0.0
     sample = SampleSize(n_tokens=round(mean), name_bytes=48, text_bytes=2.0 * mean)
@@ -77,19 +82,23 @@ def predict_assumed(config: RunConfig, schema: Schema) -> Prediction:
     full, rest = divmod(n_samples, a_part)
     parts = [[sample] * a_part] * full + ([[sample] * rest] if rest else [])
     audit_tokens = min(config.audit.max_tokens, sample.n_tokens)
-    audit = audit_schema(schema.target, config.tensors.dtype)
+    audit = audit_schema(schema.target, config.tensors.dtype, audited)
     audit_part = [[SampleSize(audit_tokens, 48, 2.0 * audit_tokens)] * config.audit.samples]
     audit_bytes = part_sizes(audit, audit_part).total if config.audit.samples else 0
-    return _prediction(config, schema, parts, audit_bytes)
+    return _prediction(config, schema, parts, audit, audit_bytes)
 
 
 def _prediction(
-    config: RunConfig, schema: Schema, parts: Sequence[Sequence[SampleSize]], audit_bytes: int
+    config: RunConfig,
+    schema: Schema,
+    parts: Sequence[Sequence[SampleSize]],
+    audit: Schema,
+    audit_bytes: int,
 ) -> Prediction:
     commits = -(-len(parts) // config.parts.commit_every_parts)
     n_files = _n_files(schema, len(parts), commits) + (RUN_FILES if parts else 0)
     if audit_bytes:
-        n_files += _n_files(audit_schema(schema.target, config.tensors.dtype), 1, 1) + CALIBRATION_FILES
+        n_files += _n_files(audit, 1, 1) + CALIBRATION_FILES
     return Prediction(
         n_samples=sum(len(part) for part in parts),
         n_tokens=sum(sample.n_tokens for part in parts for sample in part),
@@ -118,12 +127,12 @@ def _sample_size(prompt: Prompt, ratio: float, at_most: bool = False) -> SampleS
     return SampleSize(n_tokens, names, ratio * n_text)
 
 
-def _audit_bytes(config: RunConfig, schema: Schema, prompts: Sequence[Prompt], ratio: float) -> int:
+def _audit_bytes(config: RunConfig, audit: Schema, prompts: Sequence[Prompt], ratio: float) -> int:
     if not config.audit.samples:
         return 0
     unit = audit_unit(prompts, config.audit.samples, config.audit.max_tokens, frozenset())
     part = [[_sample_size(replace(prompt, ask=None), ratio) for prompt in unit.prompts]]
-    return part_sizes(audit_schema(schema.target, config.tensors.dtype), part).total if unit.prompts else 0
+    return part_sizes(audit, part).total if unit.prompts else 0
 
 
 def space_problems(prediction: Prediction, door: Door) -> list[Problem]:

@@ -9,15 +9,15 @@ from typing import NamedTuple, TypeVar
 
 from datagen.config import RunConfig
 from datagen.engines.opening import (
-    boundary_problems,
     ending_token_ids,
     engine_version,
+    giving,
     longest_sample,
     read_target,
 )
 from datagen.engines.sampling import Sampling
 from datagen.errors import ConfigError
-from datagen.planning.audit import audit_schema
+from datagen.planning.audit_names import AuditNames, audit_names
 from datagen.planning.places import root_problems
 from datagen.planning.rendering import template_of
 from datagen.prompts.asking import Asking, make_asks
@@ -49,6 +49,8 @@ class Preparation:
     prompts: tuple[Prompt, ...]
     stats: PromptStats
     quarantined: tuple[QuarantinedSample, ...]
+    audited: AuditNames
+    """The tensors of its audit set, where it makes one."""
     sampling: Sampling | None = None
     """How the target answers; `None` where its states over the prompts as they are are captured."""
 
@@ -69,12 +71,13 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
     if target is not None:
         schema = _tried(found, lambda: Schema.declare(target, config.tensors.names, config.tensors.dtype))
         found += _tried(found, lambda: _length_problems(config)) or []
+    audited = None
     if schema is not None:
         declared = schema
-        found += _tried(found, lambda: _engine_problems(config, declared)) or []
+        audited = _tried(found, lambda: _audited(config, declared))
     found += root_problems(config.output.root)
     read = _tried(found, lambda: _read(config, target, run_id))
-    if door is None or target is None or schema is None or read is None or found:
+    if door is None or target is None or schema is None or audited is None or read is None or found:
         # What keeps every question from an answer (no server) is told once.
         raise ConfigError("the run cannot start", list(dict.fromkeys(found)))
     return Preparation(
@@ -85,20 +88,17 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
         prompts=read.prompts,
         stats=read.stats,
         quarantined=read.quarantined,
+        audited=audited,
         sampling=read.sampling,
     )
 
 
-def _engine_problems(config: RunConfig, schema: Schema) -> list[Problem]:
-    """Return why the engine cannot give the tensors of the run, or every one for its audit set."""
-    problems = boundary_problems(config.engine, schema)
-    if not problems and config.audit.samples:
-        audited = audit_schema(schema.target, config.tensors.dtype)
-        problems = [
-            problem.model_copy(update={"repair": f"{problem.repair}; or audit.samples = 0, without it"})
-            for problem in boundary_problems(config.engine, audited)
-        ]
-    return problems
+def _audited(config: RunConfig, schema: Schema) -> AuditNames:
+    """Return what the engine can give for an audit set; raises `ConfigError` where it lacks the run's own."""
+    asked = giving(config.engine)
+    if problems := asked(schema, schema):
+        raise ConfigError("the engine cannot give the tensors of the run", problems)
+    return audit_names(asked, schema)
 
 
 def _length_problems(config: RunConfig) -> list[Problem]:

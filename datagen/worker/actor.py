@@ -24,11 +24,12 @@ from datagen.engines.settings import EngineSettings
 from datagen.planning.rendering import template_of
 from datagen.planning.units import Unit, batches
 from datagen.prompts.prompt import Prompt
+from datagen.store.dataset import Dataset
 from datagen.store.opening import open_door
 from datagen.store.part_reader import PartReader
 from datagen.worker.answering import Answered, Answerer, AnsweringOrder
 from datagen.worker.making import HowAnswered, PartMaker, UnitResult
-from datagen.worker.proving import AuditResult, prove_part
+from datagen.worker.proving import AuditResult, HeldAgain, prove_again, prove_part
 from datagen.worker.write_behind import UnitProgress
 from schemas.schema import Schema
 from schemas.target import Target
@@ -145,7 +146,7 @@ class Worker:
         return _with_answers(self._maker().make(replace(unit, prompts=answered.prompts)), answered, seconds)
 
     def audit(self, dataset: str, schema: Schema, unit: Unit, reference: Reference) -> AuditResult:
-        """Make the part of an audit set, with the same loaded model and every boundary, and prove it."""
+        """Make the part of an audit set, with the same loaded model but its tensors, and prove it."""
         engine = self._engine.handing_out(schema)
         maker = replace(
             self._maker(),
@@ -163,6 +164,11 @@ class Worker:
             return AuditResult(result)
         reader = PartReader(self._door, dataset, result.part.record.part_id, schema)
         return prove_part(result, reader, engine, self._order.engine, reference)
+
+    def prove_again(self, dataset: str, version: int, schema: Schema, reference: Reference) -> HeldAgain:
+        """Hold what the loaded model gives now of an audit set's samples against what is stored of them."""
+        snapshot = Dataset.open(self._door, dataset).snapshot(version)
+        return prove_again(snapshot, self._engine.handing_out(schema), self._order.engine, reference)
 
     def probe(self, prompts: Sequence[Prompt], seconds: float) -> float:
         """Return tokens a second over batches of `prompts`, for about `seconds`; nothing is written.

@@ -9,6 +9,7 @@ import pytest
 from schemas.errors import RecordError
 from schemas.record import Record, canonical_json
 from schemas.records import BLOCK_ROWS, PartRecord, SplitRule, VersionRecord
+from schemas.run_checks import RunChecks
 from tests.schemas.values import GOLDEN, MADE_AT, PART, RECORDS, VERSION
 
 CHANGES: dict[str, object] = {
@@ -59,6 +60,13 @@ def test_format_v1_stays_readable(name: str) -> None:
     record = type(RECORDS[name]).from_json(data, name)
     assert record == RECORDS[name]
     assert record.to_json() == data
+
+
+def test_checks_of_before_engines_said_anything_stay_readable() -> None:
+    data = (GOLDEN / "run_checks_v1_before_engines.json").read_bytes()
+    record = RunChecks.from_json(data, "checks.json")
+    assert (record.engine, record.proven_by) == ({}, "")
+    assert record == RECORDS["run_checks"].model_copy(update={"engine": {}, "proven_by": ""})
 
 
 @pytest.mark.parametrize("name", [name for name in RECORDS if name != "quarantined_sample"])

@@ -123,6 +123,8 @@ RUN_CHECKS = RunChecks(
     positions=40,
     tied=3,
     agreeing=36,
+    engine={"embed": "the server's slot", "unproven": "layer3"},
+    proven_by="8 samples with every boundary, held against no witness",
 )
 QUARANTINED = QuarantinedSample(
     source="prompts.jsonl:17",
