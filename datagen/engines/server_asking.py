@@ -1,7 +1,6 @@
 """One sample through a server: a request, its file, and whether both are of the ids that were asked for."""
 
 import logging
-import uuid
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datagen.engines.errors import EngineError
+from datagen.engines.owned_names import new_name
 from datagen.engines.server_folder import SharedFolder
 from datagen.engines.server_requests import Requests
 from datagen.engines.settings import OpenaiSettings
@@ -38,15 +38,19 @@ class Asking:
         self._model = served_model
         self._requests = Requests(settings)
         self._folder = SharedFolder(Path(settings.shared_folder or "."), settings.server_folder)
-        self._token = f"strata{uuid.uuid4().hex[:16]}"
+        self._token = new_name()
         self._numbers = count()
+        if settings.shared_folder is not None and (left := self._folder.sweep_the_dead()):
+            LOG.warning(
+                "%d files that runs which were killed left in the shared folder are removed", len(left)
+            )
 
     def ask(self, sample: NDArray[np.int32], *, with_argmax: bool = False) -> Told:
         """Return the states of a sample; its file is gone afterwards, whatever happened.
 
         Raises `EngineError` when the server, its file or its ids are not what they should be.
         """
-        name = f"{self._token}-{next(self._numbers)}"
+        name = f"{self._token}{next(self._numbers)}"
         body: dict[str, object] = {
             "model": self._model,
             "prompt": sample.tolist(),

@@ -3,12 +3,13 @@
 The server holds an exclusive flock on `FILE.lock` from before it answers until the safetensors file is whole
 (`ExampleHiddenStatesConnector`). A path that leads out of the folder is refused: it came over the network,
 and what it names is removed. Files that nobody asked for, left by requests that were given up, are swept by
-the name that the requests of one engine share.
+the name that the requests of one engine share; those of an engine whose process was killed, by the next one.
 """
 
 import fcntl
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from datagen.engines.errors import EngineError
+from datagen.engines.owned_names import PREFIX, left_by_the_dead
 from schemas.problem import Problem
 
 LOCK = ".lock"
@@ -71,10 +73,19 @@ class SharedFolder:
 
     def sweep(self, token: str) -> list[str]:
         """Remove the files whose names hold `token`, and return their names."""
-        left = sorted(path for path in self._here.rglob(f"*{token}*") if path.is_file())
-        for path in left:
-            path.unlink(missing_ok=True)
-        return [path.name for path in left if path.suffix != LOCK]
+        return _removed(path for path in self._here.rglob(f"*{token}*") if path.is_file())
+
+    def sweep_the_dead(self) -> list[str]:
+        """Remove what engines of processes of this host left which are no more, and return the names."""
+        found = (path for path in self._here.rglob(f"*{PREFIX}-*") if path.is_file())
+        return _removed(path for path in found if left_by_the_dead(path.name))
+
+
+def _removed(paths: Iterable[Path]) -> list[str]:
+    left = sorted(paths)
+    for path in left:
+        path.unlink(missing_ok=True)
+    return [path.name for path in left if path.suffix != LOCK]
 
 
 def _wait(lock: Path, timeout_seconds: float) -> None:

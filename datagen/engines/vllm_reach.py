@@ -7,7 +7,7 @@ Rows travel as bytes, so that they pass through any of vLLM's ways to its worker
 `None`. Shapes: R rows, H the width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datagen.engines.shared_rows import Segment, lay_out
+from datagen.engines.shared_rows import Segment, lay_out_all
 from datagen.engines.vllm_connector import TRAY
 
 LOGIT_BYTES = 64 << 20
@@ -46,17 +46,25 @@ class Reach:
     def strata_hand_over(self, tags: Sequence[str], prefix: str | None) -> dict[str, HandedOver] | None:
         """Return the states of these requests, once they are in host memory; each once.
 
-        With `prefix` they are laid in shared memory, in segments that begin so.
+        With `prefix` they are laid in shared memory, in segments that begin so. Raises OSError where there is
+        no room for all: then none is left there.
         """
         if self.rank != 0:
             return None
-        made = {}
-        for tag in tags:
-            taken = TRAY.pop(tag)
-            arrays = {name: _bits(tensor) for name, tensor in taken.outbound.wait().items()}
-            lying = arrays if prefix is None else lay_out(f"{prefix}{tag}", arrays)
-            made[tag] = HandedOver(taken.token_ids, lying)
-        return made
+        token_ids: dict[str, NDArray[np.int32]] = {}
+
+        def taken() -> Iterator[tuple[str, dict[str, NDArray[np.generic]]]]:
+            for tag in tags:
+                one = TRAY.pop(tag)
+                token_ids[tag] = one.token_ids
+                yield tag, {name: _bits(tensor) for name, tensor in one.outbound.wait().items()}
+
+        try:
+            laid: Mapping[str, Any] = dict(taken()) if prefix is None else lay_out_all(prefix, taken())
+        finally:
+            for tag in tags:
+                TRAY.pop(tag, None)
+        return {tag: HandedOver(token_ids[tag], laid[tag]) for tag in tags}
 
     def strata_choose(self, rows: bytes) -> bytes | None:
         """Return int32 [R, 2] for rows [R, H]: `argmax(lm_head(norm(rows)))`, 1 where another is as good

@@ -9,7 +9,6 @@ that their request came with, and the ids that the scheduler ran are compared wi
 """
 
 import os
-import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
@@ -27,10 +26,11 @@ from datagen.engines.decoding import StopTexts
 from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.identity import read_target
 from datagen.engines.opening_checks import schema_problems
+from datagen.engines.owned_names import new_name
 from datagen.engines.sample_checks import checked, checked_prompts
 from datagen.engines.sampling import Sampling
 from datagen.engines.settings import EngineSettings
-from datagen.engines.shared_rows import Segment, sweep, take_up
+from datagen.engines.shared_rows import Segment, drop, sweep, sweep_the_dead, take_up
 from datagen.engines.vllm_arguments import arguments_of
 from datagen.engines.vllm_connector import LEFT, NORM, SLOTS, TAG
 from datagen.engines.vllm_drafts import take_no_drafts
@@ -88,7 +88,9 @@ class Running:
         self.longest = longest_sample(settings)
         self.every = _every_layer(settings, self.target) or layers
         self.captured = layers.ids
-        self.prefix = None if settings.vllm.tensor_parallel == 1 else f"strata-{uuid.uuid4().hex[:12]}-"
+        self.prefix = None if settings.vllm.tensor_parallel == 1 else new_name()
+        if self.prefix is not None:
+            sweep_the_dead()
         self.llm: Any = LLM(**arguments_of(settings, layers, self.longest))
         try:
             take_no_drafts(self.llm, release)
@@ -162,11 +164,15 @@ class Running:
         self._wait_for(tags)
         handed: dict[str, HandedOver] = self.asked("strata_hand_over", tags, self.prefix)
         made = []
-        for sample, tag, output in zip(samples, tags, outputs, strict=True):
-            if output.num_cached_tokens:
-                raise EngineError(f"expected no cached prefix, got {output.num_cached_tokens} tokens of one")
-            arrays = self._taken(sample, handed[tag])
-            made.append((arrays, own_choice(output) if with_argmax else None))
+        try:
+            for sample, tag, output in zip(samples, tags, outputs, strict=True):
+                if output.num_cached_tokens:
+                    got = f"got {output.num_cached_tokens} tokens of one"
+                    raise EngineError(f"expected no cached prefix, {got}")
+                arrays = self._taken(sample, handed[tag])
+                made.append((arrays, own_choice(output) if with_argmax else None))
+        finally:
+            drop(one.arrays for one in handed.values() if isinstance(one.arrays, Segment))
         return made
 
     def _taken(self, sample: NDArray[np.int32], handed: HandedOver) -> dict[str, NDArray[Any]]:
@@ -263,10 +269,13 @@ class Running:
 
     def close(self) -> None:
         """End vLLM, with its memory and its processes."""
-        if self.llm is not None:
-            self.llm.llm_engine.engine_core.shutdown()
-            self.llm = None
+        if self.llm is None:
+            return
+        llm, self.llm = self.llm, None
+        try:
+            llm.llm_engine.engine_core.shutdown()
             cleanup_dist_env_and_memory()
+        finally:
             if self.prefix is not None:
                 sweep(self.prefix)
 

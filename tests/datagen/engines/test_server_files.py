@@ -17,12 +17,14 @@ from datagen.engines.opening import (
     open_engine,
     read_target,
 )
+from datagen.engines.owned_names import new_name
 from datagen.engines.server_folder import SharedFolder
 from datagen.engines.settings import EngineSettings, OpenaiSettings
 from schemas.boundary import all_names
 from schemas.schema import DType, Schema
 from tests.contract.engine_contract import EngineContract, token_errors
 from tests.datagen.engines.conftest import TinyFolder
+from tests.datagen.engines.dead_names import name_of_the_dead
 from tests.datagen.engines.state_server import PATIENCE_SECONDS, Fault, StateServer
 
 N_LAYERS = 3
@@ -210,6 +212,18 @@ def test_a_lock_that_is_never_freed_is_told_and_its_file_swept(
         engine.close()
         assert list(tmp_path.iterdir()) == [other]
     assert "2 files of requests that were given up were left" in caplog.text
+
+
+def test_files_of_a_process_that_was_killed_are_swept_by_the_next_engine(
+    tiny_folder: TinyFolder, tmp_path: Path
+) -> None:
+    with server_of(tiny_folder("llama"), tmp_path) as server:
+        stem = f"cmpl-{name_of_the_dead()}7-0-0-ab12cd34.safetensors"
+        mine = f"cmpl-{new_name()}7-0-0-ab12cd34.safetensors"
+        for name in (stem, f"{stem}.lock", mine, "somebody-elses.safetensors"):
+            (server.shared / name).touch()
+        open_engine(settings_of(server), schema_of(server)).close()
+        assert {path.name for path in server.shared.iterdir()} == {mine, "somebody-elses.safetensors"}
 
 
 def test_no_more_requests_are_under_way_than_it_is_told(server: StateServer, opened: Opening) -> None:

@@ -6,7 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from datagen.engines.shared_rows import lay_out, sweep, take_up
+from datagen.engines import shared_rows
+from datagen.engines.owned_names import new_name
+from datagen.engines.shared_rows import drop, lay_out, lay_out_all, sweep, sweep_the_dead, take_up
+from tests.datagen.engines.dead_names import name_of_the_dead
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -45,3 +48,31 @@ def test_what_nobody_took_up_is_swept(tmp_path: Path) -> None:
     lay_out("strata-b-1", arrays(), tmp_path)
     assert sweep("strata-a-", tmp_path) == ["strata-a-1"]
     assert [path.name for path in tmp_path.iterdir()] == ["strata-b-1"]
+
+
+def test_where_one_does_not_fit_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = shared_rows.os.posix_fallocate
+    calls = []
+
+    def full(handle: int, start: int, size: int) -> None:
+        calls.append(size)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+        room(handle, start, size)
+
+    monkeypatch.setattr(shared_rows.os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        lay_out_all("strata-a-", ((str(number), arrays()) for number in range(4)), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    laid = lay_out_all("strata-a-", [("0", arrays()), ("1", arrays())], tmp_path)
+    take_up(laid["0"])
+    drop(laid.values())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_dead_process_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    left, mine = f"{name_of_the_dead()}3", f"{new_name()}3"
+    for name in (left, mine, "strata-somebody-elses-3"):
+        lay_out(name, arrays(), tmp_path)
+    assert sweep_the_dead(tmp_path) == [left]
+    assert {path.name for path in tmp_path.iterdir()} == {mine, "strata-somebody-elses-3"}
