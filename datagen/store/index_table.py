@@ -96,10 +96,20 @@ class IndexTable:
         """`[n]`: each row's number in `parts`."""
         return int_values(self.rows.column("part"), np.int32)
 
+    @cached_property
+    def row_starts(self) -> NDArray[np.int64]:
+        """`[n]`: where each sample's rows start in its part."""
+        return int_values(self.rows.column("row_start"), np.int64)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int32]:
+        """`[n]`: tokens of each sample."""
+        return int_values(self.rows.column("n_tokens"), np.int32)
+
     @property
     def n_tokens(self) -> int:
         """Tokens of all rows."""
-        return int(int_values(self.rows.column("n_tokens"), np.int32).sum(dtype=np.int64))
+        return int(self.lengths.sum(dtype=np.int64))
 
     def part(self, number: int) -> PartReference:
         """Return the part of that number."""
@@ -131,7 +141,8 @@ class IndexTable:
         return IndexTable.sorted_from(self.rows.filter(pa.array(~rows)), self.parts)
 
     def _id_at(self, row: int) -> bytes:
-        return bytes(self.rows.column("sample_id")[row].as_py())
+        # numpy strips the trailing zero bytes of a fixed-size string.
+        return bytes(self.ids[row]).ljust(ID_BYTES, b"\0")
 
     def encode(self) -> tuple[bytes, IndexFile]:
         """Return the file's bytes and the entry of it in a version record."""

@@ -4,7 +4,7 @@ The reader goes by the part's own lengths and checksums, never by Zarr's: what i
 an error with its name, where Zarr would give zeros.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
@@ -29,6 +29,9 @@ from schemas.schema import Schema, TensorSpec
 _PIECE_BYTES = 2**20
 """Read and checked at once: small enough to be summed in the cache. A bucket answers one request instead."""
 
+_PLANE_BYTES = 2**19
+"""Of a plane: what was read is copied as well while it lies there."""
+
 
 WhyGone = Callable[[str], StoreError | None]
 """Says of a part id why its files are not there, where somebody knows."""
@@ -44,6 +47,17 @@ class ByteRange(NamedTuple):
     key: str
     offset: int
     length: int
+
+
+class _Stored(NamedTuple):
+    """A sample's tensor on disk: `size` bytes from `offset` of `key`, with the crc32c of each block."""
+
+    key: str
+    row: int
+    offset: int
+    size: int
+    block_bytes: int
+    checksums: list[int]
 
 
 class PartReader:
@@ -70,7 +84,7 @@ class PartReader:
         self._schema = schema
         self._sha256 = part_sha256
         self._why_gone = why_gone
-        self._piece_bytes = _PIECE_BYTES if door.local_path(self._folder) else 2**40
+        self._is_local = door.local_path(self._folder) is not None
         self._columns: dict[str, NDArray[np.generic]] = {}
 
     @cached_property
@@ -160,6 +174,17 @@ class PartReader:
         with self._must_be_there(name, row_start):
             self._read_checked(spec, row, first, out)
 
+    def read_planes(self, row_start: int, n_tokens: int, planes: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Fill planes `[T, bytes of a row]` with a whole sample's tensors, by name; always checked.
+
+        The rows of a plane may lie apart from one another.
+        """
+        row = self.table.find(row_start, n_tokens)
+        for name, plane in planes.items():
+            spec = self._schema.tensor(name)
+            with self._must_be_there(name, row_start):
+                self._read_plane(spec, row, plane)
+
     def block_checksums(self, row_start: int, n_tokens: int, name: str) -> NDArray[np.uint32]:
         """Return the crc32c of each 64-row block of a sample's tensor, `[ceil(T / 64)]`, as written."""
         return self.table.blocks(self.table.find(row_start, n_tokens), name)
@@ -195,32 +220,68 @@ class PartReader:
         """Yield every sample of the part, in the order of its rows."""
         return (self.table.sample(row) for row in range(len(self.table)))
 
+    def _stored(self, spec: TensorSpec, row: int) -> _Stored:
+        table = self.table
+        return _Stored(
+            key=f"{self._folder}/{tensor_path(spec.name)}",
+            row=row,
+            offset=int(table.row_starts[row]) * spec.row_bytes,
+            size=int(table.n_tokens[row]) * spec.row_bytes,
+            block_bytes=BLOCK_ROWS * spec.row_bytes,
+            checksums=table.blocks(row, spec.name).tolist(),
+        )
+
+    def _step(self, piece_bytes: int, block_bytes: int) -> int:
+        """Return how many bytes are read at once: whole blocks."""
+        return max(1, (piece_bytes if self._is_local else 2**40) // block_bytes) * block_bytes
+
     def _read_checked(self, spec: TensorSpec, row: int, first: int, out: NDArray[np.uint8]) -> None:
         """Fill `out` from byte `first` of table row `row` on; compare every block that it touches.
 
         Pieces of whole blocks are summed while they lie in the cache; those that jut out of `out` are read
         aside and trimmed.
         """
-        key = f"{self._folder}/{tensor_path(spec.name)}"
-        at = int(self.table.row_starts[row]) * spec.row_bytes
-        size = int(self.table.n_tokens[row]) * spec.row_bytes
-        expected = self.table.blocks(row, spec.name)
-        end, block_bytes = first + len(out), BLOCK_ROWS * spec.row_bytes
-        step = max(1, self._piece_bytes // block_bytes) * block_bytes
+        stored = self._stored(spec, row)
+        end, block_bytes = first + len(out), stored.block_bytes
+        step = self._step(_PIECE_BYTES, block_bytes)
         changed: list[Problem] = []
         for start in range(first // block_bytes * block_bytes, end, step):
-            stop = min(start + step, -(-end // block_bytes) * block_bytes, size)
+            stop = min(start + step, -(-end // block_bytes) * block_bytes, stored.size)
             inside = start >= first and stop <= end
             piece = out[start - first : stop - first] if inside else np.empty(stop - start, np.uint8)
-            self._door.read_into(key, at + start, piece)
-            for low in range(0, stop - start, block_bytes):
-                block = (start + low) // block_bytes
-                found, wanted = crc32c(piece[low : low + block_bytes]), int(expected[block])
-                if found != wanted:
-                    changed.append(self._changed(key, row, block, wanted, found))
+            changed += self._read_blocks(stored, start, piece)
             if not inside:
                 low, high = max(start, first), min(stop, end)
                 out[low - first : high - first] = piece[low - start : high - start]
+        self._refuse(spec, changed)
+
+    def _read_plane(self, spec: TensorSpec, row: int, plane: NDArray[np.uint8]) -> None:
+        """Fill a plane with the tensor of table row `row`; compare every block."""
+        stored = self._stored(spec, row)
+        row_bytes, size = spec.row_bytes, stored.size
+        step = min(self._step(_PLANE_BYTES, stored.block_bytes), size)
+        scratch = np.empty(step, np.uint8)
+        changed: list[Problem] = []
+        for start in range(0, size, step):
+            piece = scratch[: min(step, size - start)]
+            changed += self._read_blocks(stored, start, piece)
+            first = start // row_bytes
+            plane[first : first + len(piece) // row_bytes] = piece.reshape(-1, row_bytes)
+        self._refuse(spec, changed)
+
+    def _read_blocks(self, stored: _Stored, start: int, piece: NDArray[np.uint8]) -> list[Problem]:
+        """Fill `piece` with whole blocks, from byte `start` of a tensor on; return those that changed."""
+        key, block_bytes = stored.key, stored.block_bytes
+        self._door.read_into(key, stored.offset + start, piece)
+        changed = []
+        for low in range(0, len(piece), block_bytes):
+            block = (start + low) // block_bytes
+            found, wanted = crc32c(piece[low : low + block_bytes]), stored.checksums[block]
+            if found != wanted:
+                changed.append(self._changed(key, stored.row, block, wanted, found))
+        return changed
+
+    def _refuse(self, spec: TensorSpec, changed: list[Problem]) -> None:
         if changed:
             raise CorruptError(f"part {self.part_id}: {spec.name} is damaged", changed)
 

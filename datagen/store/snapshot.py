@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from datagen.store.door import Door
 from datagen.store.final_norms import read_final_norm
-from datagen.store.index import Index, Location
+from datagen.store.index import Index, Location, Place
 from datagen.store.index_table import IndexTable
 from datagen.store.layout import Layout
 from datagen.store.part_reader import PartReader, WhyGone, nobody_knows
@@ -91,6 +91,10 @@ class Snapshot:
         """Return where a sample lies; raises `NotFoundError` when this version has no such sample."""
         return self.index.locate(sample_id)
 
+    def place(self, sample_id: str) -> Place:
+        """Return where a sample's rows lie, for whoever needs no more of it; raises as `location`."""
+        return self.index.place(sample_id)
+
     def conversation_of(self, sample_id: str) -> str:
         """Return the conversation that a sample is a piece of."""
         return self.index.locate(sample_id).conversation_id
@@ -108,7 +112,7 @@ class Snapshot:
             self.kept_norm = read_final_norm(self._door, self._layout, self.schema)
         return self.kept_norm
 
-    def part(self, location: Location) -> PartReader:
+    def part(self, location: Location | Place) -> PartReader:
         """Return the reader of the part that a sample lies in; the last ones used are kept open."""
         with self._lock:
             reader = self._parts.get(location.part_id)

@@ -5,23 +5,17 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from datagen.store.dataset import Dataset
-from datagen.store.index import Location
 from datagen.store.opening import open_door
-from datagen.store.part_reader import PartReader
 from datagen.store.snapshot import Snapshot
 from datagen.store.splits import assign, rule_of
 from datagen.store.trainer_rows import Listed
 from schemas.boundary import FINAL_NORMED
 from schemas.dataset_facts import DatasetFacts
-from schemas.records import BLOCK_ROWS
 from schemas.reference import DatasetReference
 from service.client.stack import MakeStates, Stack, Stacking, new_states
 from service.trainers.held import TokenRows
-
-PIECE_BYTES = 2**19
 
 
 class StoredVersion:
@@ -54,7 +48,7 @@ class StoredVersion:
 
     def tokens(self, sample_ids: Sequence[str]) -> Iterator[TokenRows]:
         for sample_id in sample_ids:
-            at = self._snapshot.location(sample_id)
+            at = self._snapshot.place(sample_id)
             part, place = self._snapshot.part(at), (at.row_start, at.n_tokens)
             yield TokenRows(part.read_tokens(*place, "input_ids"), part.read_tokens(*place, "loss_mask"))
 
@@ -69,39 +63,19 @@ class StoredVersion:
         snapshot = self._snapshot
         norm = snapshot.final_norm() if FINAL_NORMED in names else None
         stacking = Stacking(snapshot.schema, names, columns, out, norm)
-        at = snapshot.location(sample_id)
+        at = snapshot.place(sample_id)
         part = snapshot.part(at)
-        for name, plane in stacking.planes(at.n_tokens).items():
-            if name in columns:
-                plane[:] = (
-                    part.read_tokens(at.row_start, at.n_tokens, name).view(np.uint8).reshape(plane.shape)
-                )
-            else:
-                _fill(part, at, name, plane, self._piece_bytes)
+        planes = dict(stacking.planes(at.n_tokens))
+        for name in columns:
+            values = part.read_tokens(at.row_start, at.n_tokens, name)
+            planes.pop(name)[:] = values.view(np.uint8).reshape(at.n_tokens, -1)
+        part.read_planes(at.row_start, at.n_tokens, planes)
         return stacking.done()
 
     @cached_property
     def _snapshot(self) -> Snapshot:
         root, dataset, version = self.reference
         return Dataset.open(open_door(root), dataset).snapshot(version)
-
-    @cached_property
-    def _piece_bytes(self) -> int:
-        """Bytes that are read at once: what stays in the cache; from a bucket all, in one request."""
-        root, dataset, _ = self.reference
-        return PIECE_BYTES if open_door(root).local_path(dataset) else 2**40
-
-
-def _fill(part: PartReader, at: Location, name: str, plane: NDArray[np.uint8], piece_bytes: int) -> None:
-    """Fill a plane with a tensor's rows, some whole blocks at a time."""
-    n_tokens, row_bytes = plane.shape
-    step = min(max(1, piece_bytes // (BLOCK_ROWS * row_bytes)) * BLOCK_ROWS, n_tokens)
-    scratch = np.empty(step * row_bytes, np.uint8)
-    for first in range(0, n_tokens, step):
-        rows = min(step, n_tokens - first)
-        piece = scratch[: rows * row_bytes]
-        part.read_bytes(at.row_start, n_tokens, name, first * row_bytes, piece)
-        plane[first : first + rows] = piece.reshape(rows, row_bytes)
 
 
 def open_stored(reference: DatasetReference) -> StoredVersion:

@@ -2,9 +2,9 @@
 
 The loader is whole: its sampler, `ArrowDataset`, shift, `CollateFn` and worker processes, as release 0.9.0
 has them. Files are read as `speculators train` reads them, a dataset as `strata train-speculators` does,
-which lets torch take huge pages, since fresh pages for a batch are most of the loader's time; each is also
-measured with the other's pages. Beside it reading alone, `get_cached` row by row: files are mapped there, so
-that their bytes are copied once to have been read. Skipped where speculators is not there.
+which lets torch take huge pages for large batches, since fresh pages are most of the loader's time there;
+each is also measured with the other's pages. Beside it reading alone, `get_cached` row by row: files are
+mapped there, so that their bytes are copied once to have been read. Skipped where speculators is not there.
 """
 
 import multiprocessing
@@ -32,7 +32,7 @@ from deploy.demo.incident.environment import ENVIRONMENT
 from deploy.demo.registry import DATA
 from schemas.sample import prompt_id, sample_id
 from service.trainers.held import open_held
-from service.trainers.launching import HUGE_PAGES, judged
+from service.trainers.launching import HUGE_PAGES, KEPT_BYTES, judged
 from service.trainers.launching import Asked as AskedLive
 from service.trainers.preparing import prepare
 from service.trainers.speculators_backend import StrataTransfer
@@ -68,6 +68,13 @@ class Place(NamedTuple):
     def has_goals(self) -> bool:
         """Whether the goals are of it: they are for a large model's width, the demo's 576 is shown beside."""
         return self.name == "wide"
+
+    @property
+    def huge_pages(self) -> bool:
+        """Whether `strata train-speculators` lets torch take huge pages for its batches."""
+        (*inputs, final) = TENSORS
+        width = open_held(self.source).facts.schema.tensor(final).width
+        return self.tokens * len(inputs) * width * 2 > KEPT_BYTES
 
     def transfer(self, way: str) -> HiddenStatesTransfer:
         """Return one way of reading its rows."""
@@ -151,13 +158,13 @@ def reading(place: Place) -> list[Row]:
 def whole_loaders(place: Place, droppable: Sequence[Path]) -> list[Row]:
     """Measure batches a second of the whole loader; with files to drop, also without the page cache."""
     rows: list[Row] = []
-    with trainer_process(place, huge_pages=False) as stock, trainer_process(place, huge_pages=True) as live:
+    with trainer_process(place) as stock, trainer_process(place, place.huge_pages) as live:
         for workers in WORKERS[place.name]:
             title = f"{place.name}, {workers} workers"
             subjects: dict[str, tuple[Callable[[Measure], float], str, float | None]] = {
                 way: (live, way, goal if place.has_goals else None) for way, goal in LIVE.items()
             }
-            if not workers:
+            if place.huge_pages and not workers:
                 subjects["direct, small pages"] = stock, "direct", None
                 subjects["files, huge pages"] = live, "files", None
             baseline = partial(stock, ("files", workers))
@@ -192,7 +199,7 @@ def dropped(
 
 
 @contextmanager
-def trainer_process(place: Place, *, huge_pages: bool) -> Iterator[Callable[[Measure], float]]:
+def trainer_process(place: Place, huge_pages: bool = False) -> Iterator[Callable[[Measure], float]]:
     """Run a process with the trainer's packages, and give the measurement of one epoch in it."""
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ENVIRONMENT.resolve()), os.getcwd()])

@@ -3,6 +3,7 @@
 Pinned memory comes from torch's own cache of it, which also knows which copies to a device still run.
 """
 
+import math
 import weakref
 from collections import deque
 
@@ -37,7 +38,7 @@ class Memory:
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor of a shape, its content whatever it was."""
-        n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        n_bytes = math.prod(shape) * dtype.itemsize
         return self.take(n_bytes).view(dtype).view(shape)
 
     def _used_before(self, n_bytes: int) -> NDArray[np.uint8] | None:

@@ -61,6 +61,8 @@ def test_every_sample_is_found_and_in_order(ids: list[bytes], n_files: int) -> N
     assert list(index.sample_ids) == sorted(i.hex() for i in ids)
     for position, sample_id in enumerate(index.sample_ids):
         location = index.locate(sample_id)
+        place = index.place(sample_id)
+        assert place == tuple(getattr(location, name) for name in place._fields)
         assert location == index.at(position)
         assert location.sample_id == sample_id
         assert (location.part_id, location.part_sha256) == PART
@@ -87,6 +89,8 @@ def test_an_unknown_sample_is_named(unknown: str) -> None:
     assert unknown not in index
     with pytest.raises(NotFoundError, match="no such sample"):
         index.locate(unknown)
+    with pytest.raises(NotFoundError, match="got none of that id"):
+        index.place(unknown)
 
 
 def test_a_position_outside_is_an_error() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datagen.store import part_reader
 from datagen.store.checksum import bytes_of
 from datagen.store.errors import CorruptError
 from datagen.store.group import tensor_path
@@ -46,6 +47,17 @@ def test_any_bytes_are_the_slice_of_the_whole(reader: PartReader, ends: list[int
 def test_bytes_outside_of_the_sample_are_refused(reader: PartReader, first: int, length: int) -> None:
     with pytest.raises(IndexError, match=f"within 0 to {SIZE}"):
         reader.read_bytes(10, N_TOKENS, "final", first, np.zeros(length, np.uint8))
+
+
+def test_planes_take_whole_tensors_some_blocks_at_a_time(
+    reader: PartReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part_reader, "_PLANE_BYTES", 70 * ROW_BYTES)
+    sample = random_sample(SCHEMA, N_TOKENS, 1)
+    states = np.zeros((N_TOKENS, 2, ROW_BYTES), np.uint8)
+    reader.read_planes(10, N_TOKENS, {"final": states[:, 0], "layer2": states[:, 1]})
+    for slot, name in enumerate(("final", "layer2")):
+        assert states[:, slot].tobytes() == bytes_of(sample.tensors[name]).tobytes()
 
 
 def test_one_byte_is_read_only_with_its_whole_block(tmp_path: Path) -> None:

@@ -64,6 +64,22 @@ def test_a_flipped_bit_names_tensor_sample_and_block(part: Written) -> None:
     assert f"sample {part.samples[1].sample_id}, block 1: expected crc32c 0x" in problem.message
 
 
+def test_planes_name_every_changed_block(part: Written) -> None:
+    for row in (10, 10 + 64, 210 - 1):
+        flip(part.folder / "data.zarr/layer2/c/0/0", row * ROW)
+    with pytest.raises(CorruptError, match="layer2 is damaged") as caught:
+        part.reader().read_planes(10, 200, {"layer2": np.empty((200, ROW), np.uint8)})
+    assert [problem.message.partition(":")[0].rpartition(" ")[2] for problem in caught.value.problems] == [
+        *"013"
+    ]
+
+
+def test_planes_of_a_file_that_is_gone_are_damage(part: Written) -> None:
+    (part.folder / "data.zarr/layer2/c/0/0").unlink()
+    with pytest.raises(CorruptError, match="layer2 from row 10 on cannot be read"):
+        part.reader().read_planes(10, 200, {"layer2": np.empty((200, ROW), np.uint8)})
+
+
 def test_every_changed_block_is_told(part: Written) -> None:
     for row in (10, 210 - 1):
         flip(part.folder / "data.zarr/layer2/c/0/0", row * ROW)
