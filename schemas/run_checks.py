@@ -14,6 +14,10 @@ class RunChecks(Record):
     were bound by their own states, `n_again` were decided by a second pass, and `n_unbound` neither: too
     short, or too hard to foresee. Of `positions` in front of the target's own answers, on `tied` two tokens
     are as likely; of the others, on `agreeing` its argmax is the stored token. Without answers all are 0.
+
+    `engine` is what the workers' engine says of itself, by name: where `embed` comes from, and of a server
+    which of its layers it proved, and which are taken on trust (`unproven`). `proven_by` says in words what
+    the audit set proved before the first part. Both are empty in records of before they were kept.
     """
 
     format: Literal["strata.run_checks.v1"] = "strata.run_checks.v1"

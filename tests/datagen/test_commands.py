@@ -133,6 +133,51 @@ def test_a_plan_by_given_numbers_asks_nobody(
     assert (answer["samples"], answer["tokens"], answer["seconds"]) == (10, 1000, 10.0)
 
 
+LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 4,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "changes", "code", "told"),
+    [
+        ("sglang", {}, 2, "final: expected what goes into a layer, got the output of the last"),
+        ("sglang", {"tensors__names": "embed,layer2"}, 0, "2 samples with 2 tensors; without layer1, layer3"),
+        ("vllm", {}, 0, "2 samples with every boundary"),
+        ("openai", {"layer_ids": "[0, 4]"}, 2, "expected layers 2 among those that the server captures"),
+        ("openai", {"layer_ids": "[0, 2, 4]"}, 0, "2 samples with 4 tensors; without layer1, layer3"),
+        ("vllm", {"audit__samples": 0}, 0, "none (audit.samples = 0)"),
+    ],
+)
+def test_a_plan_by_given_numbers_refuses_what_the_engine_cannot_give_of_such_a_model(
+    engine: str,
+    changes: dict[str, object],
+    code: int,
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    own = {"plan__samples": 10, "plan__tokens_per_sample": 100, "plan__tokens_per_second": 100}
+    own |= {name: value for name, value in changes.items() if name != "layer_ids"}
+    given = words(tmp_path, plan__model_config_file=tmp_path / "config.json", **own)
+    at = given.index("--engine.name")
+    given[at + 1] = engine
+    given += ["--engine.model", "a-model"]
+    if engine == "openai":
+        given += ["--engine.openai.layer_ids", str(changes["layer_ids"])]
+        given += ["--engine.openai.shared_folder", str(tmp_path)]
+    assert guarded(plan.command, given) == code
+    said = capsys.readouterr()
+    assert told in " ".join((said.out + said.err).split())
+
+
 def test_show_and_verify_name_the_damaged_file(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
