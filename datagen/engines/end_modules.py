@@ -3,6 +3,7 @@
 The model is one without memory (the meta device); what is not found once is told, never guessed.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -73,6 +74,18 @@ def table_problem(config: Any) -> Problem | None:
     problem = find_ends(config).embedding_problem
     repair = "leave embed out, or take the engine hf"
     return None if problem is None else problem.model_copy(update={"repair": repair})
+
+
+def rows_problems(table: Callable[[], Problem | None], *, embed: bool, norm: bool = False) -> list[Problem]:
+    """Return why `embed` rows, or the norm's, cannot be made of the model's files; `table` is `table_problem`
+    of its config, which is asked only where one of them is."""
+    if not embed and not norm:
+        return []
+    try:
+        problem = table()
+    except OpeningError as error:
+        return list(error.problems)
+    return [problem] if embed and problem is not None else []
 
 
 def refusal(problems: list[Problem]) -> OpeningError:

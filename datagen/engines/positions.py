@@ -10,6 +10,8 @@ no states of its own beyond the trained length, so longer ones are refused. (Sou
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from schemas.problem import Problem
+
 
 class PositionRule(NamedTuple):
     """`longest` is the most tokens a sample may have, `parting` the length that batches must not straddle."""
@@ -30,6 +32,22 @@ def position_rule(text_config: Any) -> PositionRule:
         elif "dynamic" in kind:
             longest = trained
     return PositionRule(longest, parting)
+
+
+def one_side_problem(text_config: Any, longest: int | None, where: str, repair: str) -> Problem | None:
+    """Return why a server of requests of up to `longest` tokens runs short samples as the model does not.
+
+    vLLM takes longrope's long factors for every sample as soon as a request may pass the trained length
+    (`Phi3LongRoPEScaledRotaryEmbedding`, 0.32.0); the model takes them for the samples that do.
+    """
+    parting = position_rule(text_config).parting
+    if parting is None or longest is None or longest <= parting:
+        return None
+    message = (
+        f"expected requests of at most the {parting} tokens that the model was trained with, got {longest}: "
+        "with longer ones the long factors of its positions (longrope) are taken for every sample"
+    )
+    return Problem(where=where, kind="length", message=message, repair=repair.format(parting, parting - 1))
 
 
 def together(lengths: Sequence[int], rule: PositionRule) -> list[list[int]]:

@@ -9,6 +9,7 @@ prefix: each has a salt of its own.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datagen.engines.architecture import read_config, read_config_file
+from datagen.engines.assumed import in_words, teller
 from datagen.engines.base import Capture, Engine, EngineInfo
+from datagen.engines.end_modules import rows_problems, table_problem
 from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.identity import longest_sample as positions_of
 from datagen.engines.identity import read_target
@@ -26,6 +29,7 @@ from datagen.engines.loading import TORCH_DTYPES
 from datagen.engines.model_files import locate
 from datagen.engines.opening import Giving
 from datagen.engines.opening_checks import schema_problems
+from datagen.engines.positions import one_side_problem
 from datagen.engines.sample_checks import checked
 from datagen.engines.server_asking import Asking, Told
 from datagen.engines.server_facts import OLDEST, ServerFacts, ask_facts, refused
@@ -65,13 +69,19 @@ def giving(settings: EngineSettings, config_file: Path | None) -> Giving:
     Raises `OpeningError` where the model's files cannot be read, or the server does not answer.
     """
     if config_file is None:
-        release, config = _facts(settings).release, _config(settings)
+        facts, config = _facts(settings), _config(settings)
     else:
-        release, config = ".".join(map(str, (*OLDEST, 0))), read_config_file(config_file)
+        facts = ServerFacts(".".join(map(str, (*OLDEST, 0))), "", None)
+        config = read_config_file(config_file)
+    length = _length_problems(config, facts)
+    table, tell = cache(partial(table_problem, config)), teller("openai")
 
     def problems(_opened: Schema, asked: Schema) -> list[Problem]:
-        found = server_layers(settings, asked, release, config)
-        return [] if isinstance(found, ServerLayers) else found
+        found = server_layers(settings, asked, facts.release, config)
+        if not isinstance(found, ServerLayers):
+            return length + found
+        tell(found.assumed)
+        return length + rows_problems(table, embed=found.embed_beside, norm=found.normed)
 
     return problems
 
@@ -88,8 +98,10 @@ def open_engine(settings: EngineSettings, schema: Schema) -> Engine:
     facts = _facts(settings)
     config = _config(settings)
     layers = server_layers(settings, schema, facts.release, config)
-    if not isinstance(layers, ServerLayers):
-        raise refused(settings, layers, settings.openai.layer_ids)
+    problems = _length_problems(config, facts)
+    if not isinstance(layers, ServerLayers) or problems:
+        found = [] if isinstance(layers, ServerLayers) else layers
+        raise refused(settings, problems + found, settings.openai.layer_ids)
     server = Server(settings, target, facts, config)
     try:
         server.open()
@@ -97,7 +109,17 @@ def open_engine(settings: EngineSettings, schema: Schema) -> Engine:
     except EngineError as error:
         server.close()
         raise refused(settings, error.problems, settings.openai.layer_ids) from error
+    except BaseException:
+        server.close()
+        raise
     return ServerEngine(server, schema, layers)
+
+
+def _length_problems(config: Any, facts: ServerFacts) -> list[Problem]:
+    where = "engine.openai.base_url (max_model_len)"
+    repair = "start it with --max-model-len {}, with prompts.max_tokens = {} or less, or take the engine hf"
+    problem = one_side_problem(config.get_text_config(decoder=True), facts.longest, where, repair)
+    return [] if problem is None else [problem]
 
 
 def _facts(settings: EngineSettings) -> ServerFacts:
@@ -155,10 +177,10 @@ class Server:
 
     def check_ends(self, layers: ServerLayers) -> None:
         """Raise `OpeningError` where the model's files do not give what `layers` makes of them."""
-        if layers.embed_beside and (problem := self.head().embedding_problem) is not None:
-            told = problem.model_copy(update={"repair": "leave embed out, or take the engine hf"})
-            raise OpeningError("embed cannot be made of the model's files", [told])
-        if layers.normed:
+        table = partial(table_problem, self.config)
+        if problems := rows_problems(table, embed=layers.embed_beside, norm=layers.normed):
+            raise OpeningError("the model's files do not give what the server does not", problems)
+        if layers.embed_beside or layers.normed:
             self.head()
 
     def embed_from(self) -> str:
@@ -207,7 +229,11 @@ class ServerEngine:
             version=_version(self._server.facts),
             dtype=self._server.settings.dtype,
             device="a server's",
-            extra={**self._server.proof, "embed": self._server.embed_from()},
+            extra={
+                **self._server.proof,
+                "embed": self._server.embed_from(),
+                "assumed": in_words(self._layers.assumed),
+            },
         )
 
     @property

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from datagen.engines.settings import EngineSettings
 from datagen.engines.vllm_layers import SCALING, Layers, layers_of
-from schemas.boundary import EMBED, FINAL, FINAL_NORMED
+from schemas.boundary import EMBED, FINAL
 from schemas.problem import Problem
 from schemas.schema import Schema
 
@@ -14,13 +14,14 @@ class ServerLayers(NamedTuple):
     """`slots` says which slot of a file holds which tensor.
 
     `embed_beside`: rows of the embedding table are `embed`. `normed`: the norm of the model's files on the
-    slot `final_slot` is `final_normed`.
+    slot `final_slot` is `final_normed`. `assumed` is what is not declared of this release or this model.
     """
 
     slots: dict[str, int]
     embed_beside: bool
     normed: bool
     final_slot: int
+    assumed: tuple[str, ...] = ()
 
 
 def server_layers(
@@ -56,8 +57,7 @@ def server_layers(
         return problems
     place = {layer: slot for slot, layer in enumerate(sorted(set(declared)))}
     slots = {name: place[found.ids[slot]] for name, slot in found.slots.items()}
-    final = schema.target.n_layers
-    return ServerLayers(slots, beside, FINAL_NORMED in schema.names, place.get(final, slots.get(FINAL, -1)))
+    return ServerLayers(slots, beside, found.normed, slots.get(FINAL, -1), found.assumed)
 
 
 def _setting_problems(settings: EngineSettings, schema: Schema) -> list[Problem]:

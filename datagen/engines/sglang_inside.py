@@ -6,24 +6,27 @@ no id on most models; it comes from the embedding table of the model's files the
 The mode was not run: this was written against the code of the release that is pinned.
 """
 
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 from datagen.engines.architecture import read_config, read_config_file
+from datagen.engines.assumed import teller
 from datagen.engines.base import Engine
+from datagen.engines.end_modules import rows_problems, table_problem
 from datagen.engines.errors import OpeningError
-from datagen.engines.identity import longest_sample as positions_of
 from datagen.engines.identity import read_target
 from datagen.engines.model_files import locate
 from datagen.engines.opening import Giving
 from datagen.engines.opening_checks import schema_problems
+from datagen.engines.positions import position_rule
 from datagen.engines.settings import EngineSettings
 from datagen.engines.vllm_layers import SCALING
 from schemas.boundary import EMBED, FINAL, FINAL_NORMED
 from schemas.consumers.resolution import Shape
-from schemas.consumers.write import what_to_write
+from schemas.consumers.write import Written, what_to_write
 from schemas.problem import Problem
 from schemas.schema import Schema
 
@@ -42,11 +45,15 @@ PINNED = "0.5.23"
 
 
 class SglangLayers(NamedTuple):
-    """`ids` are SGLang's, and `slots` says which of its slots, in the order of layers, holds which tensor."""
+    """`ids` are SGLang's, and `slots` says which of its slots, in the order of layers, holds which tensor.
+
+    `assumed` is what is not declared of this model.
+    """
 
     ids: tuple[int, ...]
     slots: dict[str, int]
     embed_beside: bool
+    assumed: tuple[str, ...] = ()
 
 
 class _Running(Protocol):
@@ -77,9 +84,13 @@ def engine_version() -> str:
 def longest_sample(settings: EngineSettings) -> int | None:
     """Return the most tokens of a sample: one less than a request's, since each says one token more.
 
+    Of a model with longrope that is the trained length: with a longer sample in its batch, SGLang takes the
+    long factors for every one (`rope_variant.py`, 0.5.23).
+
     Raises `OpeningError` where the model's files cannot be read.
     """
-    limits = [one for one in (positions_of(settings), settings.sglang.context_length) if one is not None]
+    rule = position_rule(read_full_config(settings).get_text_config(decoder=True))
+    limits = [one for one in (*rule, settings.sglang.context_length) if one is not None]
     return min(limits) - 1 if limits else None
 
 
@@ -90,12 +101,15 @@ def giving(settings: EngineSettings, config_file: Path | None) -> Giving:
     """
     if config_file is None:
         sglang_release()
-        config = _text_config(settings)
+        config = read_full_config(settings)
     else:
-        config = read_config_file(config_file).get_text_config(decoder=True)
+        config = read_config_file(config_file)
+    text = config.get_text_config(decoder=True)
+    table = cache(partial(table_problem, config))
+    tell = teller("sglang")
 
     def problems(opened: Schema, asked: Schema) -> list[Problem]:
-        found, started = layers_of(asked, config), layers_of(opened, config)
+        found, started = layers_of(asked, text), layers_of(opened, text)
         if not isinstance(found, SglangLayers):
             return found
         if isinstance(started, SglangLayers) and found.ids != started.ids:
@@ -104,7 +118,8 @@ def giving(settings: EngineSettings, config_file: Path | None) -> Giving:
                 f"got {_said(found.ids)}"
             )
             return [_problem("tensors", message)]
-        return []
+        tell(found.assumed)
+        return rows_problems(table, embed=found.embed_beside)
 
     return problems
 
@@ -118,9 +133,12 @@ def open_engine(settings: EngineSettings, schema: Schema) -> Engine:
     problems = schema_problems(schema, read_target(settings), settings.dtype)
     if problems:
         raise OpeningError("the schema is not of the model that was opened", problems)
-    layers = layers_of(schema, _text_config(settings))
+    config = read_full_config(settings)
+    layers = layers_of(schema, config.get_text_config(decoder=True))
     if not isinstance(layers, SglangLayers):
         raise OpeningError("SGLang cannot give these tensors", layers)
+    if problems := rows_problems(partial(table_problem, config), embed=layers.embed_beside):
+        raise OpeningError("embed cannot be made", problems)
     running = cast(_Running, import_module("datagen.engines.sglang_running"))
     return running.start(settings, schema, layers)
 
@@ -157,24 +175,28 @@ def layers_of(schema: Schema, text_config: Any) -> SglangLayers | list[Problem]:
     slots = {
         spec.name: boundaries.index(spec.boundary) for spec in schema.tensors if spec.boundary in boundaries
     }
-    return SglangLayers(ids, slots, beside)
+    return SglangLayers(ids, slots, beside, _written(schema, boundaries).assumptions)
 
 
 def _ids(schema: Schema, boundaries: list[int]) -> tuple[int, ...] | list[Problem]:
     """Return the ids that make SGLang capture exactly these boundaries, or why there are none."""
     if not boundaries:
         return ()
-    shape = Shape(model_type=schema.target.model_type, n_layers=schema.target.n_layers)
-    written = what_to_write("sglang", PINNED, shape, boundaries)
+    written = _written(schema, boundaries)
     if written.ids is not None:
         return written.ids
     return [one for one in written.problems if one.severity == "error"]
 
 
-def _text_config(settings: EngineSettings) -> Any:
+def _written(schema: Schema, boundaries: list[int]) -> Written:
+    shape = Shape(model_type=schema.target.model_type, n_layers=schema.target.n_layers)
+    return what_to_write("sglang", PINNED, shape, boundaries)
+
+
+def read_full_config(settings: EngineSettings) -> Any:
+    """Return transformers' config of the model, with whatever there is beside its text model."""
     folder = locate(settings, with_weights=False).folder
-    config: Any = read_config(folder, trust_remote_code=settings.trust_remote_code)
-    return config.get_text_config(decoder=True)
+    return read_config(folder, trust_remote_code=settings.trust_remote_code)
 
 
 def _said(ids: tuple[int, ...]) -> str:

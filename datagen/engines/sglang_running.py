@@ -8,6 +8,7 @@ the name of their request, and by the number of tokens that it says it ran: it d
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -16,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datagen.engines.architecture import read_config
+from datagen.engines.assumed import in_words
 from datagen.engines.base import Capture, Engine, EngineInfo
+from datagen.engines.end_modules import rows_problems, table_problem
 from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.identity import read_target
 from datagen.engines.loading import TORCH_DTYPES
@@ -25,7 +27,13 @@ from datagen.engines.model_files import locate
 from datagen.engines.opening_checks import schema_problems
 from datagen.engines.sample_checks import checked
 from datagen.engines.settings import EngineSettings
-from datagen.engines.sglang_inside import SglangLayers, engine_version, layers_of, longest_sample
+from datagen.engines.sglang_inside import (
+    SglangLayers,
+    engine_version,
+    layers_of,
+    longest_sample,
+    read_full_config,
+)
 from datagen.engines.synthetic import NUMPY_DTYPES
 from datagen.engines.target_head import TargetHead
 from schemas.boundary import EMBED
@@ -49,7 +57,13 @@ def start(settings: EngineSettings, schema: Schema, layers: SglangLayers) -> Eng
     except (RuntimeError, ValueError, OSError, NotImplementedError, SystemExit) as error:
         thread.shutdown()
         raise OpeningError(f"SGLang does not start: {error}") from error
-    return SglangEngine(Running(engine, thread, settings, layers, engine_version()), schema, layers)
+    try:
+        running = Running(engine, thread, settings, layers, engine_version())
+    except BaseException:
+        thread.submit(engine.shutdown).result()
+        thread.shutdown()
+        raise
+    return SglangEngine(running, schema, layers)
 
 
 def arguments_of(settings: EngineSettings, layers: SglangLayers) -> dict[str, Any]:
@@ -89,11 +103,17 @@ class Running:
         self.version = version
         self._engine: Generating | None = engine
         self._thread = thread
-        folder = locate(settings, with_weights=True).folder
-        self.config: Any = read_config(folder, trust_remote_code=settings.trust_remote_code)
-        self.ends = TargetHead(folder, self.config, settings.dtype)
-        if layers.embed_beside and self.ends.embedding_problem is not None:
-            raise OpeningError("embed cannot be made", [self.ends.embedding_problem])
+        self.config: Any = read_full_config(settings)
+        self._head: TargetHead | None = None
+        if layers.embed_beside:
+            self.head()
+
+    def head(self) -> TargetHead:
+        """Return the ends of the model; raises `OpeningError` where its files do not tell them."""
+        if self._head is None:
+            folder = locate(self.settings, with_weights=True).folder
+            self._head = TargetHead(folder, self.config, self.settings.dtype)
+        return self._head
 
     def send(
         self, samples: Sequence[NDArray[np.int32]], with_argmax: bool
@@ -130,7 +150,8 @@ class Running:
         if engine is not None:
             self._thread.submit(engine.shutdown).result()
             self._thread.shutdown()
-            self.ends.close()
+            if self._head is not None:
+                self._head.close()
 
 
 class SglangEngine:
@@ -152,6 +173,7 @@ class SglangEngine:
             extra={
                 "layer_ids": ", ".join(map(str, self._running.started_with.ids)),
                 "embed": beside if self._layers.embed_beside else "the forward's own",
+                "assumed": in_words(self._layers.assumed),
             },
         )
 
@@ -178,6 +200,8 @@ class SglangEngine:
         if layers.ids != running.started_with.ids:
             message = f"expected the layers {running.started_with.ids} that SGLang was started with, got"
             raise OpeningError(f"{message} {layers.ids}")
+        if problems := rows_problems(partial(table_problem, running.config), embed=layers.embed_beside):
+            raise OpeningError("embed cannot be made", problems)
         return SglangEngine(running, schema, layers)
 
     def head_argmax(self, final: NDArray[np.generic]) -> NDArray[np.int32]:
@@ -188,7 +212,7 @@ class SglangEngine:
                 f"final: expected {expected} [T, {width}], got {final.dtype} {list(final.shape)}"
             )
         wide = torch.from_numpy(final.astype(np.float32))
-        return self._running.ends.choose(wide.to(TORCH_DTYPES[self._running.settings.dtype]))
+        return self._running.head().choose(wide.to(TORCH_DTYPES[self._running.settings.dtype]))
 
     def close(self) -> None:
         self._running.close()
@@ -204,7 +228,7 @@ class SglangEngine:
             for name, slot in self._layers.slots.items()
         }
         if self._layers.embed_beside:
-            tensors[EMBED] = _numpy(self._running.ends.embed(sample), dtype)
+            tensors[EMBED] = _numpy(self._running.head().embed(sample), dtype)
         names = self._schema.names
         return Capture(
             token_ids=sample,

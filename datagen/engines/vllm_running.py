@@ -21,6 +21,7 @@ from vllm import LLM, SamplingParams
 from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 from vllm.platforms import current_platform
 
+from datagen.engines.assumed import in_words
 from datagen.engines.base import Answer, Capture, Engine, EngineInfo
 from datagen.engines.decoding import StopTexts
 from datagen.engines.errors import EngineError, OpeningError
@@ -263,7 +264,7 @@ class Running:
                 "argmax": "the engine's own top-1 of every position (prompt_logprobs)",
                 "longest_sample": str(self.longest),
                 "release": release,
-                "assumed": "; ".join(self.every.assumed) or "nothing",
+                "assumed": in_words(self.every.assumed),
             },
         )
 
