@@ -17,7 +17,7 @@ from rich.progress import (
 )
 
 from datagen.export.exporting import FORMATS, Asked, ExportPlan, plan_export, run_export
-from datagen.export.folder import Written
+from datagen.export.folder import Left, Written
 from datagen.printing import printable
 from schemas.command import Parser, at_least_one
 from schemas.figures import human_bytes
@@ -47,6 +47,8 @@ def command(arguments: Sequence[str]) -> int:
         probs_top_k=given.probs_top_k,
     )
     plan = plan_export(asked)
+    if given.dry_run:
+        plan.folder.look()
     written = None if given.dry_run else run(plan, given.workers or _usual_workers())
     if given.json:
         print(json.dumps(as_data(plan, written)))  # noqa: T201
@@ -123,7 +125,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 
 def run(plan: ExportPlan, workers: int) -> Written:
-    """Write an export behind a progress bar (on a terminal)."""
+    """Write an export behind a progress bar (on a terminal), and say what is left when it ends too early."""
     columns = (
         TextColumn("export"),
         BarColumn(),
@@ -132,13 +134,25 @@ def run(plan: ExportPlan, workers: int) -> Written:
         TimeRemainingColumn(),
     )
     console = Console(file=sys.stderr)
+    left: list[Left] = []
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("export", total=plan.size_bytes)
 
         def show(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        return run_export(plan, workers, show)
+        try:
+            return run_export(plan, workers, show, left.append)
+        finally:
+            progress.stop()
+            for one in left:
+                print(printable(left_in_words(one)), file=sys.stderr)  # noqa: T201
+
+
+def left_in_words(left: Left) -> str:
+    """Return what a person reads of an export that ended too early."""
+    whole = f"{left.n_whole:,} of {left.n_files:,} files are whole in {left.path}"
+    return f"strata: {whole}; the same command goes on"
 
 
 def as_data(plan: ExportPlan, written: Written | None) -> dict[str, object]:

@@ -18,7 +18,7 @@ from datagen.adapters.exports.speculators_files import SpeculatorsFormat
 from datagen.adapters.exports.speculators_v1 import SpeculatorsV1Format
 from datagen.engines.target_head import TargetHead
 from datagen.errors import ConfigError, ExportError
-from datagen.export.folder import ExportFolder, Written, write_files
+from datagen.export.folder import ExportFolder, Left, Written, write_files, writing
 from datagen.export.target import read_head
 from datagen.kept_norm import norm_of
 from datagen.store.dataset import Dataset
@@ -52,6 +52,10 @@ FORMATS: Mapping[str, ExportFormat] = {
     )
 }
 """Every format that there is, as `--format` names it."""
+
+
+_ROW_BYTES, _LINE_BYTES, _CARD_BYTES = 320, 160, 2**14
+"""Of a row's line, a file's line in the list of checksums, and the card with what says which export it is."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,14 @@ class ExportPlan:
         """Bytes of all files; of the large ones exact."""
         size, target = self.asked.draft_vocab_size, self.source.schema.target
         maps = 0 if size is None else 8 * size + target.vocab_size
-        return sum(file.size_bytes for file in self.files) + self.format.beside_bytes(self.source) + maps
+        listed = _ROW_BYTES * len(self.rows) + _LINE_BYTES * len(self.files) + _CARD_BYTES
+        large = sum(file.size_bytes for file in self.files)
+        return large + self.format.beside_bytes(self.source) + maps + listed
+
+    @property
+    def folder(self) -> ExportFolder:
+        """Where it will be put."""
+        return ExportFolder(self.asked.out, self.identity, self.files, self.size_bytes)
 
     @property
     def n_tokens(self) -> int:
@@ -260,29 +271,44 @@ def rows_of(snapshot: Snapshot, splits: Sequence[str]) -> tuple[tuple[Row, ...],
 
 
 def run_export(
-    plan: ExportPlan, workers: int, on_progress: Callable[[int, int], None] | None = None
+    plan: ExportPlan,
+    workers: int,
+    on_progress: Callable[[int, int], None] | None = None,
+    on_stopped: Callable[[Left], object] = lambda _left: None,
 ) -> Written:
     """Write an export, or go on with one that was stopped, and return what was written.
 
     The folder is there whole or not at all: it is made beside, under a hidden name, and renamed last. One
     that is there and equal is left as it is, once every file of it was hashed again: `ExportError` names
-    those that are gone or have changed. `on_progress` is told bytes done and bytes in all.
+    those that are gone or have changed. `on_progress` is told bytes done and bytes in all, `on_stopped` what
+    is left where the writing ends with an error, or by Ctrl-C.
     """
-    with ExportFolder(plan.asked.out, plan.identity) as folder:
+    with plan.folder as folder:
         if folder.is_whole:
-            folder.check(plan.files, workers, on_progress)
+            folder.check(workers, on_progress)
             return folder.written()
-        # In the order in which the samples lie in their parts, whatever their rows are.
-        files = sorted(plan.files, key=lambda file: _lies(file.rows[0].location))
-        write_files(folder, files, lambda file: plan.format.pieces(file, plan.source), workers, on_progress)
-        beside = plan.format.write_beside(folder.path, plan.rows, plan.source)
-        if plan.source.vocabulary is not None:
-            beside += plan.format.write_vocabulary(folder.path, plan.source.vocabulary)
-        paths = {row.number: file.path for file in plan.files for row in file.rows}
-        lies_in = [paths[row.number] for row in plan.rows]
-        folder.put(ROWS, rows_text([row.location for row in plan.rows], lies_in))
-        folder.finish(plan.card, [*beside, ROWS])
+        try:
+            with writing(folder.path):
+                _write(plan, folder, workers, on_progress)
+        except BaseException:
+            on_stopped(folder.left())
+            raise
         return folder.written()
+
+
+def _write(
+    plan: ExportPlan, folder: ExportFolder, workers: int, on_progress: Callable[[int, int], None] | None
+) -> None:
+    # In the order in which the samples lie in their parts, whatever their rows are.
+    files = sorted(plan.files, key=lambda file: _lies(file.rows[0].location))
+    write_files(folder, files, lambda file: plan.format.pieces(file, plan.source), workers, on_progress)
+    beside = plan.format.write_beside(folder.path, plan.rows, plan.source)
+    if plan.source.vocabulary is not None:
+        beside += plan.format.write_vocabulary(folder.path, plan.source.vocabulary)
+    paths = {row.number: file.path for file in plan.files for row in file.rows}
+    lies_in = [paths[row.number] for row in plan.rows]
+    folder.put(ROWS, rows_text([row.location for row in plan.rows], lies_in))
+    folder.finish(plan.card, [*beside, ROWS])
 
 
 def _lies(location: Location) -> tuple[str, int]:

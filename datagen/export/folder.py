@@ -13,6 +13,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -20,7 +21,7 @@ from typing import NamedTuple, Self
 from datagen.adapters.exports.format import PlannedFile
 from datagen.errors import ConfigError, ExportError, SpaceError
 from datagen.export.listed_files import SUMS, damages, line_of, read_list, sha256_of
-from datagen.store.failures import free_bytes, store_error, write_problems
+from datagen.store.failures import free_bytes, nearest_folder, store_error, write_problems
 from datagen.store.writing import write_all
 from schemas.card import CARD_FILE, Card
 from schemas.problem import Problem
@@ -41,17 +42,36 @@ class Written(NamedTuple):
     was_there: bool
 
 
+class Left(NamedTuple):
+    """What a call that ended too early leaves for the next one."""
+
+    path: Path
+    n_whole: int
+    n_files: int
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Tell what the system says while `path` is written as an error of ours, with the file that it was at."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(error, "write", str(error.filename or path)) from error
+
+
 class ExportFolder:
     """The folder at `place`, to be entered; `identity` says what must be equal to go on with one.
 
-    Entering raises `ConfigError` where something else lies there, another export was begun there, or one is
-    being written at this moment, and `DoorError` where nothing can be written.
+    `files` are the large ones, `room_bytes` the size of all. Entering raises what `look` does, `ConfigError`
+    where one is being written at this moment, and `DoorError` where nothing can be written.
     """
 
-    def __init__(self, place: Path, identity: bytes) -> None:
+    def __init__(self, place: Path, identity: bytes, files: Sequence[PlannedFile], room_bytes: int) -> None:
         self.place = Path(os.path.abspath(place))
         self.path = self.place.parent / f".{self.place.name}.partial"
         self.is_whole = False
+        self.files = files
+        self._room_bytes = room_bytes
         self._identity = identity
         self._sums: dict[str, str] = {}
         self._kept: frozenset[str] = frozenset()
@@ -59,16 +79,16 @@ class ExportFolder:
         self._fd = -1
 
     def __enter__(self) -> Self:
-        if self._found_whole():
-            self.is_whole = True
+        self.is_whole = self.look()
+        if self.is_whole:
             return self
-        if problems := write_problems(str(self.path)):
-            raise SpaceError(f"cannot write {self.place}", problems)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._begin()
+            with writing(self.path):
+                self._begin()
         except BlockingIOError as error:
             os.close(self._fd)
             raise _elsewhere(self.path, "no other export of this name at work, got one") from error
@@ -82,6 +102,28 @@ class ExportFolder:
     ) -> None:
         if self._fd >= 0:
             os.close(self._fd)
+
+    def look(self) -> bool:
+        """Say whether this very export is in its place; writes nothing.
+
+        Where it is not, and could not be put there, this raises: `ConfigError` where something else lies
+        there or another export was begun there, `SpaceError` where nothing can be written or the disk is too
+        small.
+        """
+        with writing(self.place):
+            if self._found_whole():
+                return True
+            if problems := write_problems(str(self.path)):
+                raise SpaceError(f"cannot write {self.place}", problems)
+            noted = self.path / IDENTITY
+            if noted.is_file() and noted.read_bytes() != self._identity:
+                raise _elsewhere(self.path, "what is left of this very export, got another one's")
+            self._check_space()
+        return False
+
+    def left(self) -> Left:
+        """Return what the next call finds whole, by the list; it hashes it again."""
+        return Left(self.path, sum(file.path in self._sums for file in self.files), len(self.files))
 
     def holds(self, path: str) -> bool:
         """Say whether an earlier call wrote this file whole: what it says of it is hashed again."""
@@ -101,14 +143,16 @@ class ExportFolder:
 
     def note(self, path: str, sha256: str) -> None:
         """Add a file that is whole to the list."""
+        file = self.path / SUMS
         with self._lock:
-            self._sums[path] = sha256
-            with open(self.path / SUMS, "a", encoding="utf-8") as journal:
+            with writing(file), open(file, "a", encoding="utf-8") as journal:
                 journal.write(line_of(path, sha256))
+            self._sums[path] = sha256
 
     def put(self, path: str, data: bytes) -> None:
         """Write a small file, over what lies there."""
-        (self.path / path).write_bytes(data)
+        with writing(self.path / path):
+            (self.path / path).write_bytes(data)
 
     def finish(self, card: Card, beside: Sequence[str]) -> None:
         """Hash the small files, write the card and the list, sync all, and put the folder in its place."""
@@ -119,16 +163,13 @@ class ExportFolder:
         self.put(SUMS, "".join(lines).encode())
         self._sweep()
         folders = {self.path, *((self.path / path).parent for path in self._sums)}
-        _sync_all([*(self.path / path for path in (*beside, CARD_FILE, IDENTITY, SUMS)), *folders])
-        try:
+        with writing(self.place):
+            _sync_all([*(self.path / path for path in (*beside, CARD_FILE, IDENTITY, SUMS)), *folders])
             os.rename(self.path, self.place)
-        except OSError as error:
-            raise store_error(error, "write", str(self.place)) from error
-        _sync(self.place.parent)
+            _sync(self.place.parent)
 
     def check(
         self,
-        files: Sequence[PlannedFile],
         workers: int,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -137,7 +178,7 @@ class ExportFolder:
         Raises `ExportError` with every file that is gone or has changed.
         """
         total = sum(path.stat().st_size for path in self.place.rglob("*") if path.is_file())
-        expected = [file.path for file in files] + [CARD_FILE, IDENTITY]
+        expected = [file.path for file in self.files] + [CARD_FILE, IDENTITY]
         found = list(
             damages(
                 self.place,
@@ -195,6 +236,18 @@ class ExportFolder:
             "".join(line_of(path, known) for path, known in self._sums.items()), encoding="utf-8"
         )
 
+    def _check_space(self) -> None:
+        block = os.statvfs(nearest_folder(str(self.path))).f_frsize
+        sizes = [file.size_bytes for file in self.files]
+        there = [path.stat().st_size for path in self.path.rglob("*") if path.is_file()]
+        needed = _on_disk([*sizes, self._room_bytes - sum(sizes)], block) - _on_disk(there, block)
+        free = free_bytes(str(self.path))
+        if needed > free:
+            message = f"expected {needed:,} bytes free, got {free:,}"
+            repair = "free space, or give another --out"
+            problem = Problem(where=str(self.place.parent), kind="space", message=message, repair=repair)
+            raise SpaceError("there is no room for the export", [problem])
+
     def _sweep(self) -> None:
         """Remove what a killed call left and nobody lists."""
         for path in self.path.glob(".*"):
@@ -210,14 +263,12 @@ def write_files(
 ) -> None:
     """Write what the folder does not hold yet, `workers` files at once; the first failure ends it.
 
-    As many more may wait for the disk meanwhile, which needs no core. Raises `SpaceError` before the first
-    byte when the disk is too small.
+    As many more may wait for the disk meanwhile, which needs no core.
     """
     total = sum(file.size_bytes for file in files)
     done = 0
     for parent in {(folder.path / file.path).parent for file in files}:
         parent.mkdir(parents=True, exist_ok=True)
-    _check_space(folder, files)
     waiting = iter(files)
     pending: set[Future[int]] = set()
     at_work = threading.BoundedSemaphore(workers)
@@ -237,15 +288,13 @@ def write_files(
             raise
 
 
-def _check_space(folder: ExportFolder, files: Sequence[PlannedFile]) -> None:
-    there = sum(path.stat().st_size for path in folder.path.rglob("*") if path.is_file())
-    needed = sum(file.size_bytes for file in files) - there
-    free = free_bytes(str(folder.path))
-    if needed > free:
-        message = f"expected {needed:,} bytes free, got {free:,}"
-        repair = "free space, or give another --out"
-        problem = Problem(where=str(folder.place.parent), kind="space", message=message, repair=repair)
-        raise SpaceError("there is no room for the export", [problem])
+def _on_disk(sizes: Sequence[int], block: int) -> int:
+    """Return the bytes that files take: a file system gives whole blocks.
+
+    >>> _on_disk([1, 4096, 5000], 4096)
+    16384
+    """
+    return sum(-(-size // block) * block for size in sizes)
 
 
 def _write_file(

@@ -24,6 +24,7 @@ from datagen.adapters.exports.draft_vocabulary import DraftVocabulary
 from datagen.adapters.exports.format import Row, Source
 from datagen.adapters.exports.lazy_states import column, one_dtype, side_by_side, states
 from datagen.adapters.exports.torch_samples import TorchFileFormat, target_of
+from datagen.adapters.exports.whole_files import save_torch
 from schemas.boundary import FINAL
 from schemas.problem import Problem
 from schemas.schema import Schema
@@ -85,7 +86,7 @@ class ModelOptFormat(TorchFileFormat):
         return row.location.n_tokens, row.location.conversation_id
 
     def write_vocabulary(self, folder: Path, vocabulary: DraftVocabulary) -> list[str]:
-        torch.save(torch.from_numpy(vocabulary.d2t), folder / VOCABULARY)
+        save_torch(torch.from_numpy(vocabulary.d2t), folder / VOCABULARY)
         return [VOCABULARY]
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:  # noqa: ARG002

@@ -22,6 +22,7 @@ from datagen.adapters.exports.draft_vocabulary import DraftVocabulary
 from datagen.adapters.exports.format import Row, Source
 from datagen.adapters.exports.lazy_states import column, one_dtype, side_by_side, states
 from datagen.adapters.exports.torch_samples import TorchFileFormat, target_of
+from datagen.adapters.exports.whole_files import save_torch
 from schemas.problem import Problem
 
 GROUP_ROWS = 2000
@@ -60,7 +61,7 @@ class SpecForgeFormat(TorchFileFormat):
         path = folder / VOCABULARY
         path.parent.mkdir(exist_ok=True)
         maps = {"d2t": torch.from_numpy(vocabulary.d2t), "t2d": torch.from_numpy(vocabulary.t2d)}
-        torch.save(maps, path)
+        save_torch(maps, path)
         return [VOCABULARY]
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:  # noqa: ARG002

@@ -22,6 +22,7 @@ from datagen.adapters.exports.draft_vocabulary import DraftVocabulary
 from datagen.adapters.exports.format import ExportFormat, PlannedFile, Row, Source
 from datagen.adapters.exports.lazy_states import one_dtype, side_by_side
 from datagen.adapters.exports.speculators_prepared import PreparedSample, write_prepared
+from datagen.adapters.exports.whole_files import save_array
 from datagen.store.trainer_rows import train_ratio
 from schemas.problem import Problem
 from schemas.schema import ITEM_BYTES
@@ -97,7 +98,7 @@ class SpeculatorsFormat(ExportFormat):
 def write_arrays(folder: Path, vocabulary: DraftVocabulary) -> list[str]:
     """Write a draft's vocabulary as speculators' trainers read it, and return the files' names."""
     for name, array in zip(VOCABULARY, (vocabulary.d2t, vocabulary.t2d), strict=True):
-        np.save(folder / name, array)
+        save_array(array, folder / name)
     return list(VOCABULARY)
 
 

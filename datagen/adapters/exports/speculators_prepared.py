@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import datasets
 import numpy as np
-import torch
 from datasets.arrow_writer import ArrowWriter
 from datasets.table import MemoryMappedTable
 from numpy.typing import NDArray
 
+from datagen.adapters.exports.whole_files import save_torch
 from schemas.record import sha256_hex
 
 TOKEN_COUNTS = "token_freq.pt"
@@ -61,7 +61,7 @@ def write_prepared(folder: Path, samples: Iterable[PreparedSample]) -> list[str]
         ).with_format("torch")
         datasets.disable_progress_bars()
         prepared.save_to_disk(folder)
-    torch.save({token: counts[token] for token in sorted(counts)}, folder / TOKEN_COUNTS)
+    save_torch({token: counts[token] for token in sorted(counts)}, folder / TOKEN_COUNTS)
     arrows = sorted(path.name for path in folder.glob("*.arrow"))
     return [*arrows, "dataset_info.json", "state.json", TOKEN_COUNTS]
 

@@ -9,15 +9,19 @@ import pytest
 from datagen.adapters.exports.format import PlannedFile, Source
 from datagen.adapters.exports.speculators_files import SpeculatorsFormat
 from datagen.commands.export import command
-from datagen.errors import ConfigError, ExportError
+from datagen.errors import ConfigError, ExportError, SpaceError
+from datagen.export import exporting
+from datagen.export import folder as export_folder
 from datagen.export.exporting import Asked, plan_export, rows_of, run_export
 from datagen.export.folder import IDENTITY
 from datagen.export.listed_files import SUMS, sha256_of
 from datagen.store.errors import CorruptError, NotFoundError
 from datagen.wiring.cards import read_card
+from schemas.command import guarded
 from schemas.errors import StrataError
 from schemas.records import SplitRule
 from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
+from tests.full_disk import no_file_larger_than
 
 
 @pytest.fixture(scope="module")
@@ -302,3 +306,109 @@ def test_a_person_is_told_how_to_train(
     assert "8 for training, then 2 held out" in told
     assert "--target-layer-ids 2 4 5" in told
     assert (tmp_path / "out" / IDENTITY).is_file()
+
+
+@pytest.mark.parametrize(
+    ("file_format", "file"),
+    [
+        ("speculators", "d2t.npy"),
+        ("speculators-v1", "d2t.npy"),
+        ("specforge", "vocab_mapping/vocab_mapping.pt"),
+        ("modelopt", "d2t.pt"),
+    ],
+)
+def test_a_small_file_that_finds_no_room_is_named_and_what_is_whole_stays(
+    tmp_path: Path, file_format: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = make_dataset(tmp_path, ("layer2", "layer4", "layer5", "final_normed", "final"), (3, 4, 5))
+    words = ["--dataset", dataset, "--format", file_format, "--out", str(tmp_path / "out")]
+    words += ["--draft-vocab-size", "900", "--fc", "layer2,layer4,layer5"]
+    with no_file_larger_than(7000):
+        assert guarded(command, words) == 2
+    told = capsys.readouterr().err
+    partial = tmp_path / ".out.partial"
+    assert f"cannot write {partial / file}" in told or f"cannot write {partial}" in told
+    assert "file too large" in told
+    assert f"3 of 3 files are whole in {partial}; the same command goes on" in told
+    assert not (tmp_path / "out").exists()
+    assert command(words) == 0
+    assert "3 of them from before" in capsys.readouterr().out
+
+
+def test_small_files_are_reckoned_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = make_dataset(tmp_path)
+    large = sum(file.size_bytes for file in plan_export(asked(dataset, tmp_path)).files)
+    plan = plan_export(asked(dataset, tmp_path, draft_vocab_size=1000))
+    assert plan.size_bytes > large + 8 * 1000 + 1000
+    blocks = sum(-(-file.size_bytes // 4096) * 4096 for file in plan.files)
+    monkeypatch.setattr(export_folder, "free_bytes", lambda _path: blocks + 8 * 1000)
+    with pytest.raises(SpaceError, match="there is no room for the export"):
+        run_export(plan, workers=1)
+    assert not (tmp_path / ".out.partial").exists()
+
+
+def dry(dataset: str, out: Path) -> tuple[int, int]:
+    """Return how a dry run ends, and the command itself."""
+    words = ["--dataset", dataset, "--format", "speculators", "--out", str(out)]
+    return guarded(command, [*words, "--dry-run"]), guarded(command, words)
+
+
+def test_a_dry_run_looks_at_the_place(
+    dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    assert dry(dataset, tmp_path / "mine") == (2, 2)
+    assert capsys.readouterr().err.count("expected no folder, or this very export, got other files") == 2
+    assert dry(dataset, tmp_path / "mine" / "thesis.txt" / "out") == (2, 2)
+    assert capsys.readouterr().err.count("expected a folder, got a file") == 2
+    stopped(dataset, tmp_path, KeyboardInterrupt())
+    other = [
+        "--dataset",
+        dataset,
+        "--format",
+        "speculators",
+        "--out",
+        str(tmp_path / "out"),
+        "--fc",
+        "layer4",
+    ]
+    assert guarded(command, [*other, "--dry-run"]) == 2
+    with monkeypatch.context() as full:
+        full.setattr(export_folder, "free_bytes", lambda _path: 1000)
+        assert dry(dataset, tmp_path / "none") == (2, 2)
+    assert not (tmp_path / ".none.partial").exists()
+
+
+def test_a_place_that_cannot_be_made_is_named(
+    dataset: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_folder, "free_bytes", lambda _path: 2**40)
+    words = ["--dataset", dataset, "--format", "speculators", "--out", "/proc/strata/out"]
+    assert guarded(command, words) == 2
+    assert "cannot write /proc/strata" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_what_is_whole_and_that_the_same_command_goes_on(
+    dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Stopping("hidden_states/hs_5.safetensors", KeyboardInterrupt())
+    words = [
+        "--dataset",
+        dataset,
+        "--format",
+        "speculators",
+        "--out",
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+    ]
+    with monkeypatch.context() as now:
+        now.setitem(exporting.FORMATS, "speculators", broken)
+        assert guarded(command, words) == 130
+    told = capsys.readouterr().err
+    n_whole = len(listed(tmp_path / ".out.partial"))
+    assert 0 < n_whole < len(LENGTHS)
+    assert f"{n_whole} of {len(LENGTHS)} files are whole in {tmp_path}/.out.partial; the same command" in told
+    assert told.endswith("strata: stopped\n")
+    assert guarded(command, words) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from datagen.export.exporting import Asked, plan_export, run_export
-from datagen.store.errors import NotFoundError
+from datagen.store.errors import DoorError, NotFoundError
 from datagen.store.trainer_rows import ROWS
 from schemas.card import CARD_FILE
 from schemas.records import SplitRule
@@ -19,6 +19,7 @@ from service.trainers.errors import TrainerError
 from service.trainers.held import open_held
 from service.trainers.prepared import IDENTITY, open_prepared, read_sample_ids
 from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
+from tests.full_disk import no_file_larger_than
 from tests.service.trainers.places import WAYS, held_in, prepared_from
 
 SPLITS = ("train", "validation")
@@ -161,3 +162,11 @@ def test_of_several_processes_one_makes_it(root: Path, tmp_path: Path) -> None:
 
 def _was_there(source: str, folder: Path) -> bool:
     return prepared_from(open_held(source), folder).was_there
+
+
+def test_a_folder_that_finds_no_room_is_named_and_not_there(root: Path, tmp_path: Path) -> None:
+    held = open_held(f"{root}/states@1")
+    for n_bytes in (100, 2500):
+        with no_file_larger_than(n_bytes), pytest.raises(DoorError, match=f"cannot write {tmp_path / 'p'}"):
+            prepared_from(held, tmp_path / "p")
+        assert [path.name for path in tmp_path.iterdir() if "p" in path.name] == [".p.lock"]
