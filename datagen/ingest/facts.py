@@ -97,7 +97,10 @@ def mask_problems(mask: NDArray[np.generic] | None, n_tokens: int, *, all_traine
         return
     if mask.shape != (n_tokens,):
         message = f"expected one value for each of {n_tokens} tokens, got {list(mask.shape)}"
-        yield Problem(where="loss_mask", kind="length", message=message)
+        repair = (
+            "where many files are so, the masks of the others may be other samples', too: make them again"
+        )
+        yield Problem(where="loss_mask", kind="length", message=message, repair=repair)
         return
     values = np.unique(mask)
     if others := [value.item() for value in values if value not in (0, 1)]:

@@ -62,14 +62,29 @@ NOT_RUN = (
         "no wheel holds it: that it appends the last boundary was read; vLLM is run on the ids that it gives",
     ),
     (
+        "speculators",
+        "the command that saves v1's rows (scripts/data_generation_offline.py)",
+        "no release holds it: its loop is the test's; 0.4.0's generator is run over vLLM 0.32, 0.3.0's read",
+    ),
+    (
+        "specforge",
+        "the command that saves offline records (scripts/prepare_hidden_states.py), and its SGLang",
+        "no release holds it: its loop is the test's; SGLang needs CUDA: transformers stands for it",
+    ),
+    (
         "specforge",
         "SGLang capture server and patches, position ids",
         "need CUDA; `_prepare_position_ids` (from 0) was read",
     ),
     (
         "modelopt",
-        "the dumpers (compute_hidden_states_hf.py, _vllm.py, _trtllm.py)",
-        "examples that the wheel does not hold: which ids mean which boundaries was read",
+        "the dumpers over vLLM and TensorRT-LLM (compute_hidden_states_vllm.py, _trtllm.py)",
+        "examples that no wheel holds, of GPUs: which ids mean which boundaries was read",
+    ),
+    (
+        "modelopt",
+        "the dumper over transformers (compute_hidden_states_hf.py), without CHECKOUTS",
+        "an example that no wheel holds: run, whole, where CHECKOUTS names a folder with a clone of it",
     ),
     (
         "modelopt",
@@ -86,7 +101,16 @@ NOT_RUN = (
         "all",
         "the package of that name on the index (0.0.1) reserves the name and holds no code",
     ),
-    ("deepspec", "all", "not on the index"),
+    (
+        "deepspec",
+        "all",
+        "not on the index: its capture and writer are run where CHECKOUTS names a folder with a clone",
+    ),
+    (
+        "eagle",
+        "ge_data_all_llama2chat.py",
+        "wants its model at an absolute path: read; the one for Vicuna is run, which differs by the template",
+    ),
     (
         "eagle",
         "EAGLE-3's training",

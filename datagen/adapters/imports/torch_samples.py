@@ -3,8 +3,8 @@
     speculators-v1   data_{i}.pt           input_ids, loss_mask, hidden_states: a list of [T, H]
     specforge        data_{i}.ckpt[.gz]    input_ids, loss_mask, aux_hidden_state [1, T, 3H],
                                            hidden_state [1, T, H]
-    modelopt         {conversation}.pt     input_ids, loss_mask, aux_hidden_states [T, kH],
-                                           hidden_states [T, H], conversation_id
+    modelopt         {conversation}.pt     input_ids, loss_mask, aux_hidden_states [T, kH] (or none, of dumps
+                                           for drafts that read none), hidden_states [T, H], conversation_id
     eagle            data_{j}.ckpt         input_ids, loss_mask, hidden_state [T, H]
 
 Labels go to SpecForge's and ModelOpt's slots with those of the draft's input first, in the order of the
@@ -114,7 +114,7 @@ TORCH_FORMATS: tuple[ImportFormat, ...] = tuple(
         _Kind(
             "modelopt",
             _names("files called {conversation_id}.pt", r".+\.pt"),
-            ("ModelOpt",),
+            ("ModelOpt", "hidden_states"),
             "input_ids, aux_hidden_states, hidden_states, loss_mask, conversation_id",
         ),
         _Kind(
