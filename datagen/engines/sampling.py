@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 ANSWERING = frozenset({"hf", "synthetic", "vllm"})
 """The engines that can let their target answer."""
 
+VLLM_TEMPERATURES = (0.01, 2.0)
+"""vLLM raises lower ones to the first, and refuses those above the second (`SamplingParams`, 0.32.0)."""
+
 
 class Sampling(BaseModel):
     """The settings of an answer, as an engine takes them."""
@@ -38,6 +41,18 @@ class Sampling(BaseModel):
         (5, 2)
         """
         return min(self.max_tokens, self.sample_tokens - n_prompt)
+
+
+def temperature_expected(engine: str, temperature: float) -> str | None:
+    """Return what an engine would take in the place of a temperature, `None` where it takes that one.
+
+    >>> temperature_expected("vllm", 0.005), temperature_expected("vllm", 0.0)
+    ('0, or from 0.01 to 2', None)
+    """
+    least, most = VLLM_TEMPERATURES
+    if engine != "vllm" or temperature == 0 or least <= temperature <= most:
+        return None
+    return f"0, or from {least:g} to {most:g}"
 
 
 def seed_of(run_seed: int, prompt_id: str, turn: int) -> int:

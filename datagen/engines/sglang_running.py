@@ -2,7 +2,8 @@
 
 It returns the captured layers of the prompt's tokens side by side, as lists of numbers, a list for each chunk
 of the prefill. Its own cache of prefixes is off: what is served from it has no states. Answers are matched by
-the name of their request, and by the number of tokens that it says it ran: it does not say which.
+the name of their request, and by the number of tokens that it says it ran; which they were it says only with
+their probabilities, so for audit rows.
 """
 
 import uuid
@@ -231,7 +232,7 @@ class SglangEngine:
             tensors[EMBED] = _numpy(self._running.head().embed(sample), dtype)
         names = self._schema.names
         return Capture(
-            token_ids=sample,
+            token_ids=_ran(answer, sample, self.target.vocab_size) if with_argmax else sample,
             tensors={name: tensors[name] for name in names},
             norms={name: np.linalg.norm(tensors[name].astype(np.float32), axis=-1) for name in names},
             argmax=_argmax(answer, len(sample)) if with_argmax else None,
@@ -280,6 +281,16 @@ def states_of(meta: Mapping[str, Any], n_tokens: int, n_slots: int, width: int) 
     ):
         raise EngineError(f"expected {n_tokens} rows of {n_slots} x {width}, got {shapes}")
     return np.concatenate(prompt).reshape(n_tokens, n_slots, width)
+
+
+def _ran(answer: Mapping[str, Any], sample: NDArray[np.int32], vocab_size: int) -> NDArray[np.int32]:
+    """Return the ids that SGLang's scheduler ran [T]; it writes 0 for the vocabulary's last one
+    (`logprob_result_processor.py`, 0.5.23)."""
+    said = answer["meta_info"].get("input_token_logprobs")
+    if not isinstance(said, list) or len(said) != len(sample):
+        raise EngineError(f"expected input_token_logprobs of {len(sample)} tokens, got others")
+    ids = np.asarray([int(one[1]) for one in said], np.int32)
+    return np.where((ids == 0) & (sample >= vocab_size - 1), sample, ids)
 
 
 def _argmax(answer: Mapping[str, Any], n_tokens: int) -> NDArray[np.int32]:

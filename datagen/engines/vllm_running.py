@@ -237,6 +237,8 @@ class Running:
             )
             for ids, seed in zip(prompts, seeds, strict=True)
         ]
+        if other := sorted({one.temperature for one in told} - {sampling.temperature}):
+            raise EngineError(f"expected vLLM to take the temperature {sampling.temperature}, got {other[0]}")
         endings = frozenset(sampling.stop_token_ids)
         return [
             answer_of(list(output.outputs[0].token_ids), one.max_tokens, endings, stops)

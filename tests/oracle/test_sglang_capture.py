@@ -95,6 +95,9 @@ class ServedByTheirs:
                 "cached_tokens": 0,
                 "hidden_states": req.hidden_states,
                 "input_top_logprobs": top,
+                "input_token_logprobs": [
+                    (None if at == 0 else -1.0, one, None) for at, one in enumerate(ids)
+                ],
             }
             answers.append({"output_ids": [int(capture.argmax[-1])], "meta_info": meta})
         return answers[::-1]

@@ -1,4 +1,4 @@
-"""The engine `sglang` where it starts, over a stand-in for its package: what is refused before, what is ended."""
+"""The engine `sglang` over a stand-in for its package: what is refused before it starts, ended, and said."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -100,3 +100,19 @@ def test_the_head_is_read_only_where_it_is_asked(
     with pytest.raises(OpeningError, match="cannot be read from its files"):
         open_engine(settings, schema_of(settings, ("embed", "layer2")))
     assert [one.ended for one in Sglang.started] == [True, True]
+
+
+def test_audit_rows_say_what_ran(tiny_folder: TinyFolder) -> None:
+    settings = settings_of(tiny_folder("llama"))
+    engine = open_engine(settings, schema_of(settings, ("layer1",)))
+    (served,) = Sglang.started
+    last = engine.target.vocab_size - 1
+    served.ran = [[5, 0, 7]]
+    (same,) = engine.submit([[5, last, 7]], with_argmax=True).result()
+    assert same.token_ids.tolist() == [5, last, 7]
+    (other,) = engine.submit([[5, 6, 7]], with_argmax=True).result()
+    assert other.token_ids.tolist() == [5, 0, 7]
+    served.ran = [[5, 6]]
+    with pytest.raises(EngineError, match="expected input_token_logprobs of 3 tokens"):
+        engine.submit([[5, 6, 7]], with_argmax=True).result()
+    engine.close()

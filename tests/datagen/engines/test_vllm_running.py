@@ -12,6 +12,7 @@ import torch
 from datagen.engines.base import Engine
 from datagen.engines.errors import EngineError, OpeningError
 from datagen.engines.opening import open_engine, read_target
+from datagen.engines.sampling import Sampling
 from datagen.engines.settings import EngineSettings, VllmSettings
 from schemas.schema import Schema
 from tests.contract.engine_contract import EngineContract
@@ -113,3 +114,9 @@ def test_the_norm_is_found_by_either_name(name: str) -> None:
     np.testing.assert_array_equal(made, norm(rows).detach().numpy())
     model.model = SimpleNamespace(final_layernorm=norm)
     assert "norm or norm_f and embed_input_ids" in worker.strata_facts()["ends"]
+
+
+def test_a_temperature_that_vllm_would_change_is_not_asked(opened: Opening) -> None:
+    sampling = Sampling(max_tokens=4, sample_tokens=32, temperature=0.001)
+    with pytest.raises(EngineError, match=r"the temperature 0\.001, got 0\.01"):
+        opened().answer([[1, 2, 3]], sampling, [0])  # type: ignore[attr-defined]
