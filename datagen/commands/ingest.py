@@ -25,6 +25,7 @@ from datagen.adapters.imports.format import ALL_TRAINED
 from datagen.ingest.asked import PROVEN_FILES, Asked
 from datagen.ingest.facts import Refusal
 from datagen.ingest.formats import FORMATS
+from datagen.ingest.labels import as_said
 from datagen.ingest.plan import IngestPlan, plan_ingest
 from datagen.ingest.proof import SlotProof
 from datagen.ingest.writing import Ingested, check_room, write
@@ -269,7 +270,7 @@ def _slots_in_words(plan: IngestPlan) -> Iterator[str]:
     if plan.proof is not None:
         yield f"proof    {len(plan.proof.files)} files held against {plan.proof.source}, token by token"
     elif not plan.asked.proven:
-        yield f"proof    none: the names are as {plan.said_by} says, and the dataset's record says unproven"
+        yield f"proof    none: the names are {as_said(plan.said_by)}, and the dataset's record says unproven"
 
 
 def _proven(proof: SlotProof | None) -> str:

@@ -9,6 +9,8 @@ from schemas.problem import Problem
 from schemas.target import Target
 
 OPTION = "--labels"
+FILES = "the files"
+"""Who says labels that stand in the files themselves."""
 
 
 def labels_of(
@@ -18,12 +20,21 @@ def labels_of(
     if asked is not None:
         return asked, OPTION
     if claimed is not None:
-        return claimed, "the files"
+        return claimed, FILES
     if card is not None and card.wiring.target is not None:
         # EAGLE's draft learns from the very state that it is fed: one slot.
         names = dict.fromkeys((*card.wiring.fc, card.wiring.target.tensor))
         return tuple(names), "the card beside them"
     return None, "nobody"
+
+
+def as_said(said_by: str) -> str:
+    """Return in words who says the labels.
+
+    >>> as_said(OPTION), as_said(FILES)
+    ('as --labels says', 'as the files say')
+    """
+    return f"as {said_by} {'say' if said_by == FILES else 'says'}"
 
 
 def label_problems(
@@ -44,7 +55,7 @@ def label_problems(
         if labels.count(name) > 1
     ]
     if len(labels) != len(slots):
-        message = f"expected a label for each of {len(slots)} slots, got {len(labels)} as {said_by} says"
+        message = f"expected a label for each of {len(slots)} slots, got {len(labels)} {as_said(said_by)}"
         problems.append(Problem(where=OPTION, kind="count", message=message, repair=f"{in_order(slots)}"))
     return problems
 

@@ -4,7 +4,8 @@ It is `identify`'s comparison, which knows nothing of the labels: what it finds 
 behind the final norm under the label `final` is found as `final_normed`, and refused.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_samples import ForeignSample, Slot
 from datagen.adapters.imports.format import OpenFiles
 from datagen.ingest.facts import Facts, SlotFacts
+from datagen.ingest.labels import OPTION, as_said
 from datagen.ingest.norms import norms_of
 from datagen.ingest.proven_norms import Span, median_norm, span_of
 from datagen.replay.identify_answer import Identified, SlotAnswer
@@ -25,6 +27,8 @@ from schemas.schema import DType
 
 PROVEN_TOKENS = 256
 """Of each, from its beginning: states are causal, so the first rows of a sample need no others."""
+NOTHING = "nothing"
+_SHOWN = 4
 ENOUGH_TOKENS = 16
 """A sample of fewer is taken only where there are none with more: a token or two tell little of a layer."""
 
@@ -34,9 +38,8 @@ class SlotProof:
     """What one slot was found to be over the files that were asked: figures are the worst of them."""
 
     slot: str
-    found: tuple[str, ...]
-    """The tensors that it is, the most frequent first; empty where it matches nothing."""
-    n_files: int
+    answers: tuple[tuple[str, str | None], ...]
+    """Each file, and the tensor that the slot is in it: `None` where it matches nothing."""
     n_rows: int
     median: float | None
     p99: float | None
@@ -46,9 +49,30 @@ class SlotProof:
     """Of the norms of those files."""
 
     @property
+    def found(self) -> tuple[str, ...]:
+        """What it is, the most frequent first, `nothing` last; empty where it matches nothing anywhere."""
+        counts = Counter(name for _, name in self.answers if name is not None)
+        names = tuple(name for name, _ in counts.most_common())
+        return names if counts.total() == self.n_files or not names else (*names, NOTHING)
+
+    @property
+    def n_files(self) -> int:
+        """How many files were asked."""
+        return len(self.answers)
+
+    @property
     def name(self) -> str | None:
         """The one tensor that it is in every file, `None` where it is not one."""
         return self.found[0] if len(self.found) == 1 else None
+
+    def usual(self, label: str) -> str | None:
+        """Return what it is in most files; of as many, `label`."""
+        counts = Counter(name for _, name in self.answers)
+        return max(counts, key=lambda name: (counts[name], name == label))
+
+    def others(self, usual: str | None) -> dict[str, str | None]:
+        """Return the files in which it is something else than in most, and what."""
+        return {file: name for file, name in self.answers if name != usual}
 
 
 @dataclass(frozen=True)
@@ -141,17 +165,10 @@ def prove(
 
 def _slot_proof(name: str, answers: Sequence[SlotAnswer], norms: Sequence[NDArray[np.float32]]) -> SlotProof:
     found = [answer.found for answer in answers if answer.found is not None]
-    counts: dict[str, int] = {}
-    for one in found:
-        counts[one.name] = counts.get(one.name, 0) + 1
-    names = sorted(counts, key=lambda key: -counts[key])
-    if len(found) < len(answers):
-        names = [] if not found else [*names, "nothing"]
     closest = min(found, key=lambda one: one.margin or float("inf"), default=None)
     return SlotProof(
         slot=name,
-        found=tuple(names),
-        n_files=len(answers),
+        answers=tuple((answer.file, answer.found.name if answer.found else None) for answer in answers),
         n_rows=sum(one.n_rows for one in found),
         median=max((one.median for one in found), default=None),
         p99=max((one.p99 for one in found), default=None),
@@ -170,14 +187,55 @@ def _faults(found: Identified) -> Iterator[Problem]:
 
 def proof_problems(proof: Proof, labels: Sequence[str], said_by: str) -> Iterator[Problem]:
     """Yield every slot that is not what its label says, with what to write; then what is wrong with rows."""
-    names = proof.names
-    repair = f"write --labels {','.join(names)}" if names else "`strata identify` tells more of each file"
+    repair = _repair(proof, labels)
     for slot, label in zip(proof.slots, labels, strict=True):
         if slot.name == label:
             continue
-        got = " and ".join(slot.found) or "nothing of this target"
-        off = f" ({slot.median:.2%} off" if slot.median is not None else ""
-        far = f", {slot.nearest} is {slot.margin:,.0f} times as far)" if slot.margin else ")" if off else ""
-        message = f"expected {label} as {said_by} says, got {got}{off}{far}"
+        usual = slot.usual(label)
+        others = slot.others(usual)
+        got = _in_files(others, usual, slot.n_files) if others else _named(usual)
+        off = f" ({slot.median:.2%} off" if slot.median is not None and not others else ""
+        far = (
+            f", {slot.nearest} is {slot.margin:,.0f} times as far)"
+            if off and slot.margin
+            else ")" * bool(off)
+        )
+        message = f"expected {label} {as_said(said_by)}, got {got}{off}{far}"
         yield Problem(where=slot.slot, kind="label", message=message, repair=repair, expected=label, got=got)
     yield from proof.problems
+
+
+def _repair(proof: Proof, labels: Sequence[str]) -> str:
+    """Return what to do: other labels, or the few files taken away that are not as most are."""
+    usual = [slot.usual(label) for slot, label in zip(proof.slots, labels, strict=True)]
+    if None in usual:
+        return "`strata identify` tells more of each file"
+    written = f"write {OPTION} {','.join(map(str, usual))}"
+    odd = {file for slot, name in zip(proof.slots, usual, strict=True) for file in slot.others(name)}
+    if not odd:
+        return written
+    them = f"take {_some(sorted(odd))} away, or make {'it' if len(odd) == 1 else 'them'} anew"
+    return them if usual == list(labels) else f"{written}, and {them}"
+
+
+def _in_files(others: Mapping[str, str | None], usual: str | None, n_files: int) -> str:
+    """Return in words which files hold something else.
+
+    >>> _in_files({"data_4.ckpt": "layer15"}, "layer2", 8)
+    'layer15 in data_4.ckpt (layer2 in 7 others)'
+    """
+    files: dict[str | None, list[str]] = {}
+    for file, name in others.items():
+        files.setdefault(name, []).append(file)
+    told = ", ".join(f"{_named(name)} in {_some(some)}" for name, some in files.items())
+    n_usual = n_files - len(others)
+    return f"{told} ({_named(usual)} in {n_usual} other{'s' * (n_usual != 1)})"
+
+
+def _named(name: str | None) -> str:
+    return name or f"{NOTHING} of this target"
+
+
+def _some(files: Sequence[str]) -> str:
+    more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+    return ", ".join(files[:_SHOWN]) + more

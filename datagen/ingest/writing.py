@@ -214,7 +214,8 @@ class _Writing:
         if (changed := plan.opened.beside.sums.problem(facts.listed.path)) is not None:
             return _refusal(facts, "wrong_content", [changed])
         sample = sample_data(plan, facts, row)
-        problems = [*state_problems(sample), *norm_problems(sample.norms, self._spans)]
+        # Of rows that are no states a norm says nothing more.
+        problems = [*state_problems(sample)] or [*norm_problems(sample.norms, self._spans)]
         if not problems:
             try:
                 writer.add(sample)

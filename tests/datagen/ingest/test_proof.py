@@ -202,4 +202,38 @@ def test_a_file_of_another_order_among_proven_ones_is_left_out_where_norms_tell(
     assert [one.listed.name for one in done.refused] == ["data_2.pt"]
     assert "as the proven files have" in str(done.refused[0].problems[0])
     told = refusal(asked(folder, tmp_path / "all", prove=10), source)
-    assert "hidden_states[0]: expected embed as --labels says, got embed and final" in told
+    assert (
+        "hidden_states[0]: expected embed as --labels says, got final in data_2.pt (embed in 9 others)"
+        in told
+    )
+    assert (
+        "hidden_states[3]: expected final as --labels says, got embed in data_2.pt (final in 9 others)"
+        in told
+    )
+    assert told.count("(take data_2.pt away, or make it anew)") == 4
+    swapped = tuple(reversed(NAMES))
+    told = refusal(asked(folder, tmp_path / "all", swapped, prove=10), source)
+    assert "write --labels embed,layer1,layer2,final, and take data_2.pt away" in told
+
+
+def test_a_file_that_is_nothing_of_the_target_is_named(
+    written: Path, source: ModelSource, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(written, tmp_path / "noise"))
+    content = torch.load(folder / "data_4.pt", weights_only=True)
+    content["hidden_states"][1] = torch.randn(content["hidden_states"][1].shape)
+    torch.save(content, folder / "data_4.pt")
+    told = refusal(asked(folder, tmp_path / "all", prove=10), source)
+    assert "expected layer1 as --labels says, got nothing of this target in data_4.pt (layer1 in 9" in told
+    assert "take data_4.pt away, or make it anew" in told
+
+
+def test_a_row_of_nan_among_proven_files_is_told_as_such(
+    written: Path, source: ModelSource, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(written, tmp_path / "nan"))
+    content = torch.load(folder / "data_2.pt", weights_only=True)
+    content["hidden_states"][1][5:] = float("nan")
+    torch.save(content, folder / "data_2.pt")
+    _, done = ingest(asked(folder, tmp_path, prove=2), source=source)
+    assert [one.reason for one in done.refused] == ["non_finite"]
