@@ -136,14 +136,18 @@ class Worker:
         return calibrated(ends, self._order.schema, calibration.audited)
 
     def make(self, unit: Unit) -> UnitResult:
-        """Make one part of a unit; where the target answers, first its answers."""
+        """Make one part of a unit; where the target answers, first its answers.
+
+        Told to stop, it asks no more, and captures what is answered: answers cost far more than states.
+        """
         self._progress.begin(unit.number)
         if self._answerer is None:
             return self._maker().make(unit)
         begun = time.monotonic()
         answered = self._answerer.answer(unit.prompts)
         seconds = time.monotonic() - begun
-        return _with_answers(self._maker().make(replace(unit, prompts=answered.prompts)), answered, seconds)
+        maker = replace(self._maker(), stopping=_never)
+        return _with_answers(maker.make(replace(unit, prompts=answered.prompts)), answered, seconds)
 
     def audit(self, dataset: str, schema: Schema, unit: Unit, reference: Reference) -> AuditResult:
         """Make the part of an audit set, with the same loaded model but its tensors, and prove it."""
@@ -209,6 +213,10 @@ class Worker:
     def wind_up(self) -> None:
         """Close the part in hand after the batch in hand; what is left of its unit comes back unfinished."""
         self._stop.set()
+
+
+def _never() -> bool:
+    return False
 
 
 def _with_answers(result: UnitResult, answered: Answered, seconds: float) -> UnitResult:
