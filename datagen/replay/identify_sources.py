@@ -18,9 +18,9 @@ from datagen.engines.reference import has_experts
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
 from datagen.planning.audit import audit_schema
+from datagen.planning.audit_names import lacking_of
 from datagen.replay.identify_rows import States
 from datagen.store.snapshot import Snapshot
-from schemas.boundary import all_names
 from schemas.problem import Problem
 from schemas.provenance import identity_differences
 from schemas.schema import INPUT_IDS, DType
@@ -112,12 +112,8 @@ class AuditSource:
     routes = False
 
     def __init__(self, snapshot: Snapshot, name: str) -> None:
-        names = all_names(snapshot.schema.target.n_layers)
-        if missing := sorted(set(names) - set(snapshot.schema.names)):
-            message = f"expected every boundary, as a run's audit set has, got none of {', '.join(missing)}"
-            repair = f"name the companion, {name}.audit" if not name.endswith(".audit") else None
-            problem = Problem(where=name, kind="audit", message=message, repair=repair)
-            raise ConfigError("this is no audit set", [problem])
+        if lacking := lacking_of(snapshot.schema):
+            raise _not_whole(name, lacking)
         self._snapshot = snapshot
         self._name = name
         self._ids = {
@@ -153,6 +149,17 @@ class AuditSource:
     def samples(self) -> Iterator[KnownSample]:
         for sample_id, ids in self._ids.items():
             yield KnownSample(f"audit sample {sample_id[:16]}", ids)
+
+
+def _not_whole(name: str, lacking: Sequence[str]) -> ConfigError:
+    """Return why a dataset that lacks tensors cannot say which one a slot is: it may be one of those."""
+    message = f"expected every boundary, as a run's audit set has, got none of {', '.join(lacking)}"
+    headline, repair = "this is no audit set", f"name the companion, {name}.audit"
+    if name.endswith(".audit"):
+        message = f"expected every boundary, got a set whose engine could not give {', '.join(lacking)}"
+        headline = "this audit set cannot tell which tensor a slot is"
+        repair = "give the target itself (--target) in its place: what a slot is may be what is lacking"
+    return ConfigError(headline, [Problem(where=name, kind="audit", message=message, repair=repair)])
 
 
 class BothSources:

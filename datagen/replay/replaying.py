@@ -9,6 +9,7 @@ from datagen.engines.target_head import TargetHead
 from datagen.engines.weights import weights_digest
 from datagen.errors import ConfigError
 from datagen.planning.audit import audit_name
+from datagen.planning.audit_names import lacking_of
 from datagen.replay.cases import StoredCases
 from datagen.replay.checkpoint import read_draft
 from datagen.replay.declaring import Declaration, Said, declare
@@ -95,7 +96,11 @@ def replay(asked: Replay, watch: Watch) -> Answer:
     boundaries = None
     if audit is not None:
         every = StoredCases(audit, asked.n_samples)
-        boundaries = search_boundaries(runner, every, question, findings, watch)
+        # An audit set has what its dataset has; one that was put there by hand may not.
+        if unknown := sorted(set(findings.best.inputs.fc) - set(every.names)):
+            why_not = f"{audit_name(reference.dataset)} lacks {', '.join(unknown)}"
+        else:
+            boundaries = search_boundaries(runner, every, question, findings, watch)
     notes = [
         *declaration.notes,
         *(problem.message for problem in checkpoint.notes),
@@ -105,6 +110,12 @@ def replay(asked: Replay, watch: Watch) -> Answer:
         notes.append(findings.left_out)
     if note is not None:
         notes.append(note)
+    if boundaries is not None and audit is not None and (lacking := lacking_of(audit.schema)):
+        name = audit_name(reference.dataset)
+        notes.append(
+            f"{name} has not every boundary, since its engine could not give {', '.join(lacking)}: whether "
+            "the draft was trained on one of those cannot be seen"
+        )
     notes += _of_splits(snapshot, asked.split)
     verdict = judge(declaration, findings, boundaries, why_not, target.n_layers)
     return Answer(
@@ -131,17 +142,23 @@ def _cases(
     cases = StoredCases(snapshot, asked.n_samples, split=asked.split)
     if question.try_all or any(set(one.fc) <= set(cases.names) for one in question.declared):
         return cases, None
-    lacking = sorted({name for one in question.declared for name in one.fc} - set(cases.names))
-    said = f"the dataset lacks {', '.join(lacking)}"
-    if audit is None:
-        problem = Problem(
-            where="fc",
-            kind="missing",
-            message=f"expected the tensors that are declared, got none of them whole: {said}",
-            repair="try all wirings, capture what is missing, or keep the dataset's audit set beside it",
-        )
-        raise ReplayError("what is declared cannot be tried", [problem])
-    return StoredCases(audit, asked.n_samples), f"{said}: what is declared is tried on the audit set"
+    wanted = {name for one in question.declared for name in one.fc}
+    said = f"the dataset lacks {', '.join(sorted(wanted - set(cases.names)))}"
+    if audit is not None:
+        every = StoredCases(audit, asked.n_samples)
+        if any(set(one.fc) <= set(every.names) for one in question.declared):
+            return every, f"{said}: what is declared is tried on the audit set"
+        said += f", and its audit set {', '.join(sorted(wanted - set(every.names)))}"
+    raise ReplayError("what is declared cannot be tried", [_untried(said)])
+
+
+def _untried(said: str) -> Problem:
+    return Problem(
+        where="fc",
+        kind="missing",
+        message=f"expected the tensors that are declared, got none of them whole: {said}",
+        repair="try all wirings, capture what is missing, or keep the dataset's audit set beside it",
+    )
 
 
 def _check_shapes(target: Target, head: TargetHead, slot_width: int) -> None:
@@ -192,4 +209,6 @@ def _audit(door: Door, dataset: str, target: Target) -> tuple[Snapshot | None, s
         return None, f"there is no audit set {name}, and no other samples have every boundary"
     if snapshot.schema.target.identity() != target.identity():
         return None, f"{name} is of another target"
+    if not {FINAL, FINAL_NORMED} & set(snapshot.schema.names):
+        return None, f"{name} lacks final and final_normed, without which nothing there says what is right"
     return snapshot, ""

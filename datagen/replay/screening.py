@@ -155,7 +155,8 @@ def search_boundaries(
 ) -> Findings:
     """Try, on cases that have every boundary, each of them in each slot of what was found, and as its target.
 
-    Of targets only one that `found` could not try overrules it: it was tried on more conversations.
+    What takes a boundary that these cases lack is left out. Of targets only one that `found` could not try
+    overrules it: it was tried on more conversations.
     """
     around = replace(found.best.inputs, source="own")
     role = _declared_target(question, cases)
@@ -167,7 +168,8 @@ def search_boundaries(
         decided = expected if nearest in targets(found.names) else nearest
     roles = tuple(dict.fromkeys([decided, found.role, role, TRUE_TARGET]))
     beside = neighbours(around, question.n_layers) if question.try_all else ()
-    every = tuple(dict.fromkeys([around, *question.declared, *beside]))
+    wanted = dict.fromkeys([around, *question.declared, *beside])
+    every = tuple(one for one in wanted if set(one.fc) <= set(cases.names))
 
     def tried(inputs: Sequence[Inputs]) -> Measured:
         return measure(runner, cases, len(cases), inputs, roles, watch)
