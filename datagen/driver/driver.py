@@ -132,6 +132,12 @@ def open_job(config: RunConfig) -> Job:
     return Job(config, run_id, prepared, have, todo, refused)
 
 
+def made_before(job: Job) -> list[Prompt]:
+    """Return the prompts of which the dataset holds samples."""
+    left = {prompt.prompt_id for prompt in job.todo} | {named for _, named, _ in job.have.quarantined}
+    return [prompt for prompt in job.prepared.prompts if prompt.prompt_id not in left]
+
+
 def work_order(job: Job) -> WorkOrder:
     """Return what the workers of this run are told: places as every process on this host understands them."""
     return WorkOrder(
@@ -198,6 +204,7 @@ def _make(
         kept = keep_norm_of_run(ledger.dataset, schema, job.config.engine)
         reporter.say("final norm", kept)
         making = time.monotonic()
+        fleet.try_with(made_before(job), job.todo)
         schedule = Schedule(units, job.config.workers.unit_attempts)
         Loop(
             job.config.workers,

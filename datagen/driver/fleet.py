@@ -1,69 +1,32 @@
 """The workers as the driver sees them: hand out units, wait for what comes, know who lives.
 
-Ray restarts a worker whose process or node dies (`max_restarts`); its units come back from here as `Lost`,
-the one it was running told from those that merely waited. With `cluster` and
-`worker`, the only modules that know Ray.
+With `cluster`, `replica` and `worker`, the only modules that know Ray.
 """
 
 import time
-from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from datagen.checks import Calibration
 from datagen.config import RaySettings
 from datagen.driver.cluster import Place, join_cluster, living_nodes, release, reserve
+from datagen.driver.replica import BeyondRepairError, Lost, Made, Replica, Told, cause_of
+from datagen.driver.sameness import differences
+from datagen.driver.trials import Trials
 from datagen.errors import FleetError
 from datagen.placement import WorkerSettings, group_of, most_workers, room_problems
 from datagen.planning.units import Unit
+from datagen.prompts.prompt import Prompt
 from datagen.worker.actor import STATUS, Worker, WorkerFacts, WorkOrder
-from datagen.worker.making import UnitResult
 from datagen.worker.write_behind import UnitProgress
 from schemas.errors import StrataError
 from schemas.problem import Problem
 
 # Ray's stubs do not know that an actor class takes concurrency groups.
 _REMOTE: Any = ray.remote(concurrency_groups={STATUS: 1})  # type: ignore[call-overload]
-
-
-@dataclass(frozen=True)
-class Made:
-    """A unit came back."""
-
-    unit: Unit
-    result: UnitResult
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A unit did not come back: its worker died or failed. `running` is false for one that merely waited."""
-
-    unit: Unit
-    running: bool
-    detail: str
-    error: StrataError | None = None
-
-
-@dataclass
-class _Replica:
-    """One worker as the driver sees it.
-
-    `recovering` is the first question after its death: until it answers, no unit is handed to it, since what
-    is sent to a worker that Ray is restarting comes back at once as if the unit had killed it.
-    """
-
-    actor: Any
-    place: Place
-    in_flight: "deque[tuple[Unit, Any]]" = field(default_factory=deque)
-    progress: UnitProgress | None = None
-    asked: Any = None
-    waited: frozenset[Any] = frozenset()
-    """What merely waited when it died: it is lost too, and Ray may say so long after the one it was at."""
-    recovering: Any = None
-    down_since: float = 0.0
 
 
 class Fleet:
@@ -80,7 +43,8 @@ class Fleet:
         self._settings = workers
         self._order = order
         self._cluster = cluster
-        self._replicas: list[_Replica] = []
+        self._replicas: list[Replica] = []
+        self._trials = Trials()
         self._own_ray = False
         self._calibration = Calibration()
 
@@ -92,8 +56,26 @@ class Fleet:
         self._own_ray = join_cluster(self._cluster)
         group = group_of(self._settings, self._order.engine)
         places = reserve([group] * self._count(most), self._settings.nodes)
-        self._replicas = [_Replica(self._new_actor(place), place) for place in places]
-        return [self._describe(replica) for replica in self._replicas]
+        patience = self._settings.start_timeout_seconds
+        self._replicas = [
+            Replica(number, place, self._new_actor, patience, self._check)
+            for number, place in enumerate(places)
+        ]
+        facts = [self._describe(replica) for replica in self._replicas]
+        self._first = facts[0]
+        return facts
+
+    def _check(self, came_back: WorkerFacts) -> None:
+        """Refuse a worker that Ray started again on a node with other software, or another model.
+
+        Raises `FleetError`.
+        """
+        first = self._first
+        problems = differences(
+            [came_back], first.engine.version, first.target.identity(), self._order.engine.model
+        )
+        if problems:
+            raise FleetError("a worker came back that does not run what this run declares", problems)
 
     def _new_actor(self, place: Place) -> Any:
         actor = _REMOTE(self._worker_class).options(
@@ -101,13 +83,13 @@ class Fleet:
         )
         return actor.remote(self._order)
 
-    def _describe(self, replica: _Replica) -> WorkerFacts:
+    def _describe(self, replica: Replica) -> WorkerFacts:
         try:
             facts: WorkerFacts = ray.get(
                 replica.actor.describe.remote(), timeout=self._settings.start_timeout_seconds
             )
         except RayTaskError as error:
-            raise _cause(error) from error
+            raise cause_of(error) from error
         except GetTimeoutError as error:
             raise FleetError(
                 f"no worker was ready within {self._settings.start_timeout_seconds:.0f} s",
@@ -135,7 +117,7 @@ class Fleet:
 
     @property
     def n_in_flight(self) -> int:
-        return sum(len(replica.in_flight) for replica in self._replicas)
+        return sum(len(replica.in_flight) + len(replica.suspects) for replica in self._replicas)
 
     def call_each(self, method: str, *args: object) -> list[Any]:
         """Call a method of every worker at once, and return what each returns; their errors come through."""
@@ -150,7 +132,7 @@ class Fleet:
         try:
             return list(ray.get(references))
         except RayTaskError as error:
-            raise _cause(error) from error
+            raise cause_of(error) from error
         except RayActorError as error:
             raise _actor_error(error) from error
 
@@ -162,88 +144,68 @@ class Fleet:
         self._calibration = calibration
         return str(self.call_each("calibrate", calibration)[0])
 
-    def wants_work(self) -> bool:
-        """Say whether some worker that lives has room for another unit."""
-        return any(len(replica.in_flight) < self._settings.units_in_flight for replica in self._living())
+    def try_with(self, made_before: Sequence[Prompt], others: Sequence[Prompt]) -> None:
+        """Say which samples were made before, and which are to be made: with one a worker is tried."""
+        self._trials = Trials(made_before, others)
 
-    def hand_out(self, unit: Unit) -> None:
-        """Give a unit to the worker that has fewest; asked for only while one `wants_work`."""
-        replica = min(self._living(), key=lambda replica: len(replica.in_flight))
-        replica.in_flight.append((unit, replica.actor.make.remote(unit)))
+    @property
+    def workers(self) -> list[int]:
+        """The numbers of the workers, those on their way back included."""
+        return [replica.number for replica in self._replicas]
 
-    def _living(self) -> list[_Replica]:
-        return [replica for replica in self._replicas if replica.recovering is None]
+    @property
+    def recovering(self) -> bool:
+        """Whether of some worker it is not known that it works."""
+        return any(replica.stage != "well" for replica in self._replicas)
 
-    def wait(self, seconds: float) -> list[Made | Lost]:
+    def wanting(self) -> list[int]:
+        """Return the workers that have room for another unit, those with fewest first."""
+        room = self._settings.units_in_flight
+        able = [one for one in self._replicas if one.stage == "well" and len(one.in_flight) < room]
+        return [one.number for one in sorted(able, key=lambda one: len(one.in_flight))]
+
+    def hand_out(self, unit: Unit, worker: int | None = None) -> None:
+        """Give a unit to a worker that is `wanting`, the first of them unless said otherwise."""
+        number = self.wanting()[0] if worker is None else worker
+        (replica,) = (one for one in self._replicas if one.number == number)
+        replica.hand(unit)
+
+    def wait(self, seconds: float) -> list[Made | Lost | Told]:
         """Return what came within about `seconds`, at once when something is there.
 
-        Raises `FleetError` when a worker that died does not come back.
+        Raises `FleetError` or `RunFailedError` when the last worker does not come back, or makes nothing.
         """
-        for replica in self._replicas:
-            if replica.recovering is not None:
-                self._recover(replica)
+        if came := self._look():
+            return came
         references = [reference for replica in self._replicas for _, reference in replica.in_flight]
-        if not references:
+        questions = [replica.question for replica in self._replicas if replica.question is not None]
+        if not references and not questions:
             time.sleep(seconds)
             return []
-        ready, _ = ray.wait(references, num_returns=1, timeout=seconds)
-        if ready:
-            more, _ = ray.wait(references, num_returns=len(references), timeout=0)
-            ready = more
-        came: list[Made | Lost] = []
+        ready, _ = ray.wait([*references, *questions], num_returns=1, timeout=seconds)
+        if ready and references:
+            ready, _ = ray.wait(references, num_returns=len(references), timeout=0)
         for replica in self._replicas:
-            came += self._collect(replica, set(ready))
-        return came
+            came += replica.collect(set(ready), self._trials)
+        return [*came, *self._look()]
 
-    def _collect(self, replica: _Replica, ready: set[Any]) -> list[Made | Lost]:
-        came: list[Made | Lost] = []
-        running = True  # a worker runs its units in order: the oldest is the one it was at
-        for unit, reference in list(replica.in_flight):
-            if reference not in ready:
-                running = False
-                continue
-            replica.in_flight.remove((unit, reference))
+    def _look(self) -> list[Made | Lost | Told]:
+        came: list[Made | Lost | Told] = []
+        for replica in list(self._replicas):
             try:
-                came.append(Made(unit, ray.get(reference)))
-            except RayTaskError as error:
-                cause = _cause(error)
-                came.append(Lost(unit, True, str(cause), cause))
-            except RayError as error:
-                waited = reference in replica.waited
-                detail = f"{type(error).__name__}: {_first_line(error)}"
-                was_at_it = running and not waited
-                came.append(Lost(unit, was_at_it, detail))
-                running = False
-                if not waited:
-                    self._note_death(replica, 0 if was_at_it else 1)
+                came += replica.look(self._calibration, self._trials)
+            except BeyondRepairError as beyond:
+                came += self._give_up(replica, beyond.error)
         return came
 
-    def _note_death(self, replica: _Replica, at_hand: int) -> None:
-        """Note that a worker died; of its units in flight the first `at_hand` did not merely wait."""
-        if replica.recovering is None:
-            replica.down_since = time.monotonic()
-            replica.progress = None
-            replica.waited = frozenset(reference for _, reference in [*replica.in_flight][at_hand:])
-            replica.recovering = replica.actor.calibrate.remote(self._calibration)
-
-    def _recover(self, replica: _Replica) -> None:
-        """See whether a worker that died answers again; one that Ray has given up is made anew."""
-        ready, _ = ray.wait([replica.recovering], timeout=0)
-        if not ready:
-            return
-        try:
-            ray.get(replica.recovering)
-        except RayError as error:
-            if time.monotonic() - replica.down_since > self._settings.start_timeout_seconds:
-                raise FleetError(
-                    "a worker that died does not come back",
-                    [Problem(where="workers", kind="restart", message=_first_line(error))],
-                ) from error
-            if isinstance(error, ActorDiedError):
-                replica.actor, replica.asked = self._new_actor(replica.place), None
-            replica.recovering = replica.actor.calibrate.remote(self._calibration)
-        else:
-            replica.recovering = None
+    def _give_up(self, replica: Replica, error: StrataError) -> list[Lost | Told]:
+        """Go on without a worker; raises `error` for the last one."""
+        if len(self._replicas) == 1:
+            raise error
+        self._replicas.remove(replica)
+        ray.kill(replica.actor)
+        release([replica.place])
+        return [*replica.given_up(), Told(replica.number, f"is given up: {error}")]
 
     def progress(self) -> list[UnitProgress | None]:
         """Return what each worker last said of the unit in hand, `None` for one that does not answer."""
@@ -274,7 +236,7 @@ class Fleet:
             ray.shutdown()
 
 
-def _of_units_in_hand(replica: _Replica) -> UnitProgress | None:
+def _of_units_in_hand(replica: Replica) -> UnitProgress | None:
     """Return what a worker said; nothing when it is about a unit that has come back, and counts already."""
     said = replica.progress
     if said is None or any(unit.number == said.unit for unit, _ in replica.in_flight):
@@ -282,21 +244,8 @@ def _of_units_in_hand(replica: _Replica) -> UnitProgress | None:
     return UnitProgress()
 
 
-def _cause(error: RayTaskError) -> StrataError:
-    cause = error.cause
-    if isinstance(cause, StrataError):
-        return cause
-    problem = Problem(where=type(cause).__name__, kind="worker", message=_first_line(cause or error))
-    return FleetError("a worker failed", [problem])
-
-
 def _actor_error(error: RayActorError) -> StrataError:
     cause = error.__cause__
     if isinstance(cause, RayTaskError):
-        return _cause(cause)
+        return cause_of(cause)
     return FleetError("a worker cannot start", [Problem(where="workers", kind="start", message=str(error))])
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

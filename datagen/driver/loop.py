@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from datagen.driver.fleet import Fleet, Lost, Made
+from datagen.driver.fleet import Fleet
 from datagen.driver.ledger import Ledger
-from datagen.driver.schedule import Schedule
+from datagen.driver.replica import Lost, Made, Told
+from datagen.driver.schedule import Failure, Poison, Schedule
 from datagen.errors import RunFailedError
 from datagen.placement import WorkerSettings
 from datagen.progress import Reporter, Standing
@@ -43,6 +44,8 @@ class Loop:
         self._stopping = stopping
         self._answering = answering
         self._winding_up = False
+        self._accused: list[Poison] = []
+        """Samples given up, until the fleet is known to be well: one that is not gives up on everything."""
 
     def work(self) -> None:
         """Work until all is made, or what is in hand is finished after a signal.
@@ -52,17 +55,31 @@ class Loop:
         while True:
             if self._stopping.requested and not self._winding_up:
                 self._wind_up()
-            while not self._winding_up and self._fleet.wants_work() and (unit := self._schedule.next()):
-                self._fleet.hand_out(unit)
-            if not self._fleet.n_in_flight and (self._winding_up or not len(self._schedule)):
+            while not self._winding_up and self._hand_out():
+                pass
+            if not self._fleet.n_in_flight and (self._winding_up or self._all_made()):
                 return
             for came in self._fleet.wait(POLL_SECONDS):
                 self._take(came)
+            if self._accused and not self._fleet.recovering:
+                self._give_up_accused()
             if self._ledger.due():
                 version = self._ledger.commit()
                 if version is not None:
                     self._reporter.say("commit", f"version {version.number}", version=version.number)
             self._show()
+
+    def _all_made(self) -> bool:
+        return not len(self._schedule) and not self._accused
+
+    def _hand_out(self) -> bool:
+        """Hand out one unit, and say whether there was one that a worker could be given."""
+        for worker in self._fleet.wanting():
+            unit = self._schedule.next(worker, self._fleet.workers)
+            if unit is not None:
+                self._fleet.hand_out(unit, worker)
+                return True
+        return False
 
     def _wind_up(self) -> None:
         self._winding_up = True
@@ -72,23 +89,35 @@ class Loop:
         # At once, what is whole already: a job that is stopped may have seconds only.
         self._ledger.commit()
 
-    def _take(self, came: Made | Lost) -> None:
-        if isinstance(came, Made):
+    def _take(self, came: Made | Lost | Told) -> None:
+        if isinstance(came, Told):
+            self._reporter.say("lost", f"worker {came.worker} {came.text}", worker=came.worker)
+        elif isinstance(came, Made):
             self._check_part(came.result)
             self._schedule.finished()
+            self._give_up_accused()
             self._ledger.add(came.result.part, came.result.quarantined)
             self._ledger.count(came.result)
+            self._check_refused()
         elif isinstance(came.error, (StoreError, RunFailedError)):
             raise came.error
         elif not came.running or self._winding_up:
             self._schedule.returned(came.unit)
-            return
         else:
             self._reporter.say("lost", f"unit {came.unit.number}: {came.detail}", unit=came.unit.number)
-            poison = self._schedule.failed(came.unit, came.detail)
+            failure = Failure(came.worker, came.detail, came.died)
+            poison = self._schedule.failed(came.unit, failure, self._fleet.workers)
             if poison is not None:
-                row = quarantined(poison.prompt, "poison", poison.detail, self._run_id)
-                self._ledger.add(None, [row])
+                self._accused.append(poison)
+
+    def _give_up_accused(self) -> None:
+        """Record the samples that were given up: a worker makes others, so that it was their fault.
+
+        A run that stops before it knows records nothing of them, and the next one tries them again.
+        """
+        rows = [quarantined(one.prompt, "poison", one.detail, self._run_id) for one in self._accused]
+        self._accused.clear()
+        self._ledger.add(None, rows)
         self._check_refused()
 
     def _check_part(self, result: UnitResult) -> None:

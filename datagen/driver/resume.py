@@ -65,7 +65,7 @@ def _held(dataset: Dataset, name: str, schema: Schema, provenance: Provenance) -
     snapshot = dataset.snapshot(version.number)
     quarantined = snapshot.quarantined()
     made = set(snapshot.index.prompt_ids())
-    # Poison killed workers, and wrong content was refused: neither gets better by itself.
+    # Poison failed where others were made, and wrong content was refused: neither gets better by itself.
     made |= {row.prompt_id for row in quarantined if row.prompt_id is not None}
     known = frozenset((row.source, row.prompt_id, row.reason) for row in quarantined)
     return Held(dataset, version, frozenset(made), known)

@@ -1,12 +1,13 @@
-"""Which unit goes next, and what becomes of a unit whose worker died: pure, no cluster in sight.
+"""Which unit goes next, and what becomes of a unit that failed: pure, no cluster in sight.
 
-A unit that was running when its worker died is tried again elsewhere; after `attempts` deaths it is halved,
-and a single sample that has killed `attempts` workers is poison: given up, with the reason. Units that
-merely waited at a dead worker go back unharmed.
+A unit that failed is tried elsewhere: while there is a worker on which it has not failed, it goes to no
+other, so that one bad worker spoils nothing that a good one can make. After `attempts` failures it is halved,
+and a single sample that failed so often, on two workers where there are two, is poison: given up, with the
+reason. Units that are not to blame go back unharmed.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from datagen.errors import RunFailedError
@@ -14,8 +15,20 @@ from datagen.planning.units import Unit
 from datagen.prompts.prompt import Prompt
 from schemas.problem import Problem
 
-FAILURES_IN_A_ROW = 16
-"""So many failures without one finished unit between them are a fault of the fleet, not of a sample."""
+DEATHS_IN_A_ROW = 16
+"""So many deaths without one finished unit between them are a fault of the fleet, not of a sample.
+
+A worker that only raised was tried with a good sample before it is blamed on a unit, and is not counted.
+"""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a unit did on a worker: it killed it, or made its engine raise."""
+
+    worker: int
+    detail: str
+    died: bool
 
 
 @dataclass(frozen=True)
@@ -32,43 +45,73 @@ class Schedule:
     def __init__(self, units: Iterable[Unit], attempts: int) -> None:
         self._waiting = deque(units)
         self._attempts = attempts
-        self._failures: list[Problem] = []
+        self._deaths: list[Problem] = []
+        self._failures: dict[str, list[Failure]] = {}
+        """By the number of a unit that goes back as it was."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def next(self) -> Unit | None:
-        """Return the unit to hand out, or `None` when none waits."""
-        return self._waiting.popleft() if self._waiting else None
+    def next(self, worker: int, workers: Collection[int]) -> Unit | None:
+        """Return the unit to hand to `worker` of all `workers`, `None` when none waits for it."""
+        for at, unit in enumerate(self._waiting):
+            failed_on = self._failed_on(unit)
+            if worker not in failed_on or failed_on.issuperset(workers):
+                del self._waiting[at]
+                return unit
+        return None
+
+    def _failed_on(self, unit: Unit) -> set[int]:
+        return {failure.worker for failure in self._failures.get(unit.number, ())}
 
     def finished(self) -> None:
-        """Note that a unit was made: what failed before it was no fault of the fleet."""
-        self._failures.clear()
+        """Note that a unit was made: what died before it was no fault of the fleet."""
+        self._deaths.clear()
 
     def returned(self, unit: Unit) -> None:
-        """Put back a unit that was never begun."""
+        """Put back a unit that is not to blame."""
         self._waiting.appendleft(unit)
 
-    def failed(self, unit: Unit, detail: str) -> Poison | None:
-        """Put back a unit that failed, whole or halved; return the sample when it is given up.
+    def failed(self, unit: Unit, failure: Failure, workers: Collection[int]) -> Poison | None:
+        """Put back a unit that failed on one of `workers`, whole or halved; return the sample given up.
 
-        Raises `RunFailedError` when nothing but failures came for long.
+        Raises `RunFailedError` when nothing but deaths came for long.
         """
-        self._failures.append(Problem(where=f"unit {unit.number}", kind="worker", message=detail))
-        if len(self._failures) >= FAILURES_IN_A_ROW:
-            raise RunFailedError(
-                f"stopped after {len(self._failures)} failures in a row without one finished unit",
-                self._failures[-3:],
-            )
+        if failure.died:
+            self._count_death(unit, failure)
+        failures = self._failures.setdefault(unit.number, [])
+        failures.append(failure)
         unit = unit.failed()
-        if unit.attempts < self._attempts:
-            # Behind the others: what killed its worker may be the time or the place, not the unit.
+        alone = len(unit.prompts) == 1
+        elsewhere = alone and len(self._failed_on(unit)) < min(2, len(workers))
+        if unit.attempts < self._attempts or elsewhere:
+            # Behind the others: what made it fail may be the time or the place, not the unit.
             self._waiting.append(unit)
             return None
-        if len(unit.prompts) == 1:
-            return Poison(unit.prompts[0], f"killed {unit.attempts} workers: {detail}")
-        # A half needs one more death to be halved again; a sample alone is tried afresh.
+        del self._failures[unit.number]
+        if alone:
+            return Poison(unit.prompts[0], _told(failures))
+        # A half needs one more failure to be halved again; a sample alone is tried afresh.
         for half in unit.halves():
             begun = 0 if len(half.prompts) == 1 else self._attempts - 1
             self._waiting.append(replace(half, attempts=begun))
         return None
+
+    def _count_death(self, unit: Unit, failure: Failure) -> None:
+        self._deaths.append(Problem(where=f"unit {unit.number}", kind="worker", message=failure.detail))
+        if len(self._deaths) >= DEATHS_IN_A_ROW:
+            raise RunFailedError(
+                f"stopped after workers died {len(self._deaths)} times in a row without one finished unit",
+                self._deaths[-3:],
+            )
+
+
+def _told(failures: list[Failure]) -> str:
+    """Return in words what a sample did, which is the same wherever it stood before."""
+    times, deaths = len(failures), sum(failure.died for failure in failures)
+    if deaths == times:
+        return f"killed {times} workers: {failures[-1].detail}"
+    on = len({failure.worker for failure in failures})
+    killed = f", and killed {deaths}" if deaths else ""
+    where = f"{times} times on {on} worker{'s' if on > 1 else ''}{killed}"
+    return f"failed {where}: last error: {failures[-1].detail}"

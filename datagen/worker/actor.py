@@ -1,7 +1,7 @@
 """The Ray actor: one engine replica that makes parts, and answers how far it is while it does.
 
-With `cluster` and `fleet`, the only modules that know Ray. Status calls run in a thread of their own (a
-concurrency group), so that a long unit never makes a worker look dead.
+With `cluster`, `replica` and `fleet`, the only modules that know Ray. Status calls run in a thread of their
+own (a concurrency group), so that a long unit never makes a worker look dead.
 """
 
 import os
@@ -72,6 +72,7 @@ class Worker:
         self._door = open_door(order.root)
         self._stop = threading.Event()
         self._progress = UnitProgress()
+        self._keeping = True
         self._calibration = Calibration()
         self._binding = unbound("by nothing (there is no audit set)")
 
@@ -100,6 +101,7 @@ class Worker:
             binding=self._binding,
             answered=self._how_answered,
             progress=self._progress,
+            keeping=self._keeping,
             stopping=self._stop.is_set,
         )
 
@@ -117,13 +119,26 @@ class Worker:
     def calibrate(self, calibration: Calibration) -> str:
         """Take what the audit set says: samples and parts that depart from it are refused from now on.
 
-        It is the first call to a worker that was restarted, too: it answers once the model is loaded. Returns
-        how samples are bound to their ids, in words.
+        Returns how samples are bound to their ids, in words.
         """
         engine = self.describe().engine
         self._calibration = replace(calibration, parting=engine.parting)
         self._binding = self._bound(calibration)
         return self._binding.said
+
+    def come_back(self, calibration: Calibration) -> WorkerFacts:
+        """Be again what the others are, after a restart: return who this is once the model is loaded."""
+        facts = self.describe()
+        self.calibrate(calibration)
+        return facts
+
+    def try_out(self, unit: Unit) -> None:
+        """Make a part and keep nothing of it; raises what keeps this worker from making parts."""
+        self._keeping = False
+        try:
+            self.make(unit)
+        finally:
+            self._keeping = True
 
     def _bound(self, calibration: Calibration) -> Binding:
         if not calibration.audited:

@@ -74,6 +74,8 @@ class PartMaker:
     answered: HowAnswered = "no"
     """How the trained tokens came about: by the target itself, or not."""
     with_argmax: bool = False
+    keeping: bool = True
+    """Whether a part is closed; else it is made and removed, to see whether it can be made."""
     progress: UnitProgress = field(default_factory=UnitProgress)
     stopping: Callable[[], bool] = lambda: False
 
@@ -99,7 +101,7 @@ class PartMaker:
             on_policy = OnPolicyCounts() if checks.on_policy is None else checks.on_policy.counts(self.engine)
             wrong = self._part_problems(again, behind, on_policy)
             check_seconds = behind.check_seconds + time.monotonic() - checking
-            part = writer.close() if writer.n_samples and not wrong else None
+            part = writer.close() if writer.n_samples and self.keeping and not wrong else None
         except BaseException:
             writer.abort()
             raise

@@ -18,7 +18,8 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from datagen.config import RaySettings
-from datagen.driver.fleet import Fleet, Made
+from datagen.driver.fleet import Fleet
+from datagen.driver.replica import Made
 from datagen.engines.opening import read_target
 from datagen.engines.settings import EngineSettings, SyntheticSettings
 from datagen.placement import WorkerSettings
@@ -120,7 +121,7 @@ def _work(fleet: Fleet, units: list[Unit]) -> float:
     """Return the seconds that the units took, from the first handed out to the last made."""
     waiting, begun = list(units), time.perf_counter()
     while waiting or fleet.n_in_flight:
-        while waiting and fleet.wants_work():
+        while waiting and fleet.wanting():
             fleet.hand_out(waiting.pop(0))
         for came in fleet.wait(10.0):
             assert isinstance(came, Made), came

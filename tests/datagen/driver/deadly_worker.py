@@ -2,6 +2,8 @@
 
 import os
 import signal
+from functools import cached_property
+from pathlib import Path
 
 from datagen.checks import Calibration
 from datagen.engines.errors import OpeningError
@@ -29,6 +31,30 @@ class RaisingWorker(Worker):
     def make(self, unit: Unit) -> UnitResult:
         if any(len(prompt.input_ids) == DEADLY_LENGTH for prompt in unit.prompts):
             raise ZeroDivisionError("no one foresaw this")
+        return super().make(unit)
+
+
+class BrokenWorker(Worker):
+    """Has an engine that makes nothing, in a process that lives on: as after an error of CUDA."""
+
+    def make(self, unit: Unit) -> UnitResult:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+class OnceBrokenWorker(Worker):
+    """The same for the process that makes the first unit of all, until it is started anew."""
+
+    @cached_property
+    def _broken(self) -> bool:
+        try:
+            os.close(os.open(Path(self._order.root) / "elected", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def make(self, unit: Unit) -> UnitResult:
+        if self._broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
         return super().make(unit)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from datagen.driver.driver import run
 from datagen.engines.opening import open_engine
-from datagen.errors import ConfigError, FleetError, ResumeError, SpaceError
+from datagen.errors import ConfigError, FleetError, ResumeError, RunFailedError, SpaceError
 from datagen.planning.audit import read_audit
 from datagen.planning.plan import predict
 from datagen.planning.preparation import prepare
@@ -19,7 +19,13 @@ from datagen.store.local import LocalDoor
 from datagen.store.verify import verify
 from datagen.worker.actor import Worker
 from schemas.errors import StrataError
-from tests.datagen.driver.deadly_worker import DEADLY_LENGTH, DeadlyWorker, RaisingWorker
+from tests.datagen.driver.deadly_worker import (
+    DEADLY_LENGTH,
+    BrokenWorker,
+    DeadlyWorker,
+    OnceBrokenWorker,
+    RaisingWorker,
+)
 from tests.datagen.run_builders import synthetic_config, write_prompts
 
 LENGTHS = [5, 64, 65, 130, 33, 12, 200, 90, 1, 40]
@@ -133,7 +139,31 @@ def test_a_worker_that_raises_what_no_one_foresaw_loses_one_sample_and_says_why(
     summary = run(synthetic_config(tmp_path), RaisingWorker)
     assert (summary.n_samples, summary.quarantined) == (2, {"poison": 1})
     (row,) = snapshot_of(tmp_path).quarantined()
+    assert row.detail.startswith("failed 3 times on 1 worker: last error: a worker failed")
     assert "ZeroDivisionError: no one foresaw this" in row.detail
+
+
+def test_an_engine_that_broke_in_a_living_process_is_started_anew_and_blamed_on_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_prompts(tmp_path / "prompts.jsonl", list(range(20, 60)))
+    config = synthetic_config(tmp_path, workers__count=2, parts__max_samples=8, audit__samples=0)
+    summary = run(config, OnceBrokenWorker)
+    assert (summary.outcome, summary.n_samples, summary.quarantined) == ("complete", 40, {})
+    assert "is started anew, it makes nothing: a worker failed" in capsys.readouterr().err
+    # The trials leave nothing behind.
+    assert verify(Dataset.open(LocalDoor(tmp_path / "data"), "small")).problems == []
+
+
+def test_engines_that_make_nothing_stop_the_run_and_poison_nobody(tmp_path: Path) -> None:
+    write_prompts(tmp_path / "prompts.jsonl", [20, 30])
+    config = synthetic_config(tmp_path, audit__samples=0, workers__unit_attempts=1)
+    with pytest.raises(RunFailedError, match="makes nothing, also when it was started anew") as caught:
+        run(config, BrokenWorker)
+    assert "CUDA error" in str(caught.value)
+    assert Dataset.open(LocalDoor(tmp_path / "data"), "small").latest() is None
+    summary = run(config)
+    assert (summary.outcome, summary.n_samples, summary.already_made) == ("complete", 2, 0)
 
 
 def test_the_prediction_is_within_a_hundredth_of_what_is_written(tmp_path: Path) -> None:

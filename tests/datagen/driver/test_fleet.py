@@ -1,20 +1,25 @@
 """Workers that die, as the driver sees them: what they were at, and what they know when they are back."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import pytest
-from ray.exceptions import ActorUnavailableError
 
 from datagen.checks import Calibration, NormProfile
 from datagen.driver.driver import open_job, work_order
-from datagen.driver.fleet import Fleet, Lost, Made, _Replica
+from datagen.driver.fleet import Fleet
+from datagen.driver.replica import Lost, Made, Told
 from datagen.engines.errors import OpeningError
 from datagen.errors import FleetError
 from datagen.planning.units import Unit
-from datagen.worker.actor import Worker
-from tests.datagen.driver.deadly_worker import DEADLY_LENGTH, CalibratedWorker, UnloadableWorker
+from datagen.worker.actor import Worker, WorkerFacts
+from tests.datagen.driver.deadly_worker import (
+    DEADLY_LENGTH,
+    CalibratedWorker,
+    DeadlyWorker,
+    UnloadableWorker,
+)
 from tests.datagen.prompt_builders import random_prompts
 from tests.datagen.run_builders import synthetic_config, write_prompts
 
@@ -31,7 +36,7 @@ def all_that_came(fleet: Fleet, count: int) -> list[Made | Lost]:
     came: list[Made | Lost] = []
     deadline = time.monotonic() + 60
     while len(came) < count and time.monotonic() < deadline:
-        came += fleet.wait(0.25)
+        came += [one for one in fleet.wait(0.25) if not isinstance(one, Told)]
     return came
 
 
@@ -50,9 +55,9 @@ def test_a_dead_worker_is_handed_nothing_until_it_is_back_and_knows_the_calibrat
         assert came["deadly"].running
         assert isinstance(came["waiting"], Lost)
         assert not came["waiting"].running
-        assert not fleet.wants_work()
+        assert not fleet.wanting()
         deadline = time.monotonic() + 60
-        while not fleet.wants_work() and time.monotonic() < deadline:
+        while not fleet.wanting() and time.monotonic() < deadline:
             fleet.wait(0.25)
         assert fleet.call_first("calibration") == calibration
         fleet.hand_out(waiting)
@@ -62,25 +67,31 @@ def test_a_dead_worker_is_handed_nothing_until_it_is_back_and_knows_the_calibrat
         fleet.close()
 
 
-@pytest.mark.parametrize("told_first", ["at work", "waiting"])
-def test_what_waited_is_not_blamed_however_late_its_loss_is_told(
-    told_first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray told the loss of the waiting unit when the worker was back, and it stood for the one at work."""
-    fleet = fleet_of(tmp_path, Worker)
-    replica = _Replica(MagicMock(), MagicMock())
-    for number in ("at work", "waiting"):
-        replica.in_flight.append((Unit(number, ()), number))
+class ChangedWorker(DeadlyWorker):
+    """Comes back on a node with other software."""
 
-    def lost(reference: object) -> None:
-        raise ActorUnavailableError("Socket closed", None)
+    def come_back(self, calibration: Calibration) -> WorkerFacts:
+        facts = super().come_back(calibration)
+        return replace(facts, engine=replace(facts.engine, version="another one"))
 
-    monkeypatch.setattr("datagen.driver.fleet.ray.get", lost)
-    (first,) = fleet._collect(replica, {told_first})
-    replica.recovering = None  # it answers again
-    (second,) = fleet._collect(replica, {"at work", "waiting"} - {told_first})
-    found = {one.unit.number: one.running for one in (first, second) if isinstance(one, Lost)}
-    assert found == {"at work": True, "waiting": False}
+
+def test_a_worker_that_comes_back_with_other_software_is_refused(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, ChangedWorker)
+    try:
+        fleet.start(1)
+        fleet.hand_out(Unit("deadly", tuple(random_prompts([DEADLY_LENGTH]))))
+        with pytest.raises(FleetError, match=r"a worker came back .*\n.*got another one"):
+            _until(fleet)
+    finally:
+        fleet.close()
+
+
+def _until(fleet: Fleet) -> None:
+    """Wait until every worker is well."""
+    deadline = time.monotonic() + 60
+    all_that_came(fleet, 1)
+    while fleet.recovering and time.monotonic() < deadline:
+        fleet.wait(0.25)
 
 
 def test_why_a_worker_cannot_load_reaches_the_driver_as_the_error_that_it_is(tmp_path: Path) -> None:

@@ -78,6 +78,29 @@ def test_a_run_holds_what_the_model_says_though_its_server_breaks_on_the_way(
         for name in snapshot.schema.names:
             assert token_errors(sample.tensors[name], expected.tensors[name]).max() < 1e-5
     assert list(server.shared.iterdir()) == []
+    (checks,) = dataset.run_checks()
+    assert (checks.engine["proven"], checks.engine["unproven"]) == ("embed, final", "layer1, layer2")
+    assert checks.engine["embed"] == "the server's slot"
+    assert checks.proven_by.startswith("1 samples with every boundary, against transformers ")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_while_the_server_is_away_the_run_waits_and_blames_nobody(
+    server: StateServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.faults.clear()
+    config = config_of(
+        tmp_path, server, audit__samples=0, engine__openai__retries=0, workers__unit_attempts=1
+    )
+    # The opening's proof, the five requests of the unit, the trial behind it, and the next opening's proof.
+    away: list[Fault] = ["500"] * (len(LENGTHS) + 2)
+    server.faults.extend([None, *away])
+    summary = run(config)
+    assert (summary.outcome, summary.n_samples, summary.quarantined) == ("complete", len(LENGTHS), {})
+    said = capsys.readouterr().err
+    assert said.count("its server is away") == said.count("waits to load") == 1
+    assert "unit 0" not in said
+    assert list(server.shared.iterdir()) == []
 
 
 @pytest.mark.usefixtures("cluster")
@@ -87,7 +110,7 @@ def test_states_of_other_ids_are_never_committed(server: StateServer, tmp_path: 
     config = config_of(tmp_path, server, audit__samples=0, workers__unit_attempts=1, workers__max_refused=0)
     foreign: list[Fault] = ["foreign"] * 40
     server.faults.extend([None, *foreign])
-    with pytest.raises(RunFailedError, match=r"the server did not give the states of the batch|refused"):
+    with pytest.raises(RunFailedError, match=r"expected the states of the \d+ ids that were asked for"):
         run(config)
     server.faults.clear()
     left = Dataset.open(LocalDoor(tmp_path / "data"), "served").latest()
