@@ -42,6 +42,8 @@ class Facts(NamedTuple):
     n_trained: int
     mask_digest: bytes
     slots: tuple[SlotFacts, ...]
+    last: str | None = None
+    """What the file's own flag says of the last slot."""
 
 
 class Refusal(NamedTuple):
@@ -74,7 +76,8 @@ def facts_of(listed: Listed, row: ForeignRow, target: Target, *, all_trained: bo
     mask = whole_mask(row.loss_mask, n_tokens)
     slots = tuple(SlotFacts(slot.name, dtype_name(slot.rows.dtype), slot.rows.shape[1]) for slot in row.slots)
     trained = int(np.count_nonzero(mask))
-    return Facts(listed, known, row.conversation_id, n_tokens, trained, digest_of(mask), slots)
+    digest = digest_of(mask)
+    return Facts(listed, known, row.conversation_id, n_tokens, trained, digest, slots, row.last)
 
 
 def digest_of(mask: NDArray[np.uint8]) -> bytes:

@@ -1,8 +1,8 @@
 """Which tensor each slot is said to be, and what of that cannot be, before anything is proven."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from datagen.ingest.facts import SlotFacts
+from datagen.ingest.facts import Facts, SlotFacts
 from schemas.boundary import place_of
 from schemas.card import Card
 from schemas.problem import Problem
@@ -65,9 +65,39 @@ def in_order(slots: Sequence[SlotFacts]) -> str:
     return "the slots in their order: " + ", ".join(slot.name for slot in slots)
 
 
-def missing_labels(slots: Sequence[SlotFacts], found: Sequence[str] | None) -> Problem:
-    """Return the problem of no labels at all, with what to write where the target was asked."""
+def flag_problem(label: str, said_by: str, facts: Facts) -> Problem | None:
+    """Return what is wrong with a file whose own flag says another last slot than `label`."""
+    if facts.last in (None, label):
+        return None
+    message = (
+        f"expected {label} {as_said(said_by)}, got {facts.last} by the file's own flag of the final norm"
+    )
+    repair = "is it of another run than the others? take it away, or make it anew"
+    return Problem(where=facts.slots[-1].name, kind="norm_state", message=message, repair=repair)
+
+
+def flags_problems(labels: Sequence[str], said_by: str, facts: Sequence[Facts]) -> Iterator[Problem]:
+    """Yield the problem of a last label that the flags of all files contradict, where they have flags."""
+    (said, *others) = {one.last for one in facts}
+    if others or said in (None, labels[-1]):
+        return
+    message = (
+        f"expected {said}, as the flag of the final norm says in all of {len(facts)} files, got {labels[-1]} "
+        f"{as_said(said_by)}"
+    )
+    repair = f"write {OPTION} {','.join([*labels[:-1], str(said)])}, or make the files' flags right"
+    yield Problem(where=facts[0].slots[-1].name, kind="norm_state", message=message, repair=repair)
+
+
+def missing_labels(
+    slots: Sequence[SlotFacts], found: Sequence[str] | None, last: str | None = None
+) -> Problem:
+    """Return the problem of no labels at all, with what to write where the target was asked.
+
+    `last` is what the files' own flags say of the last slot, where they agree.
+    """
     message = f"expected a tensor's name for each of {len(slots)} slots, got none; {in_order(slots)}"
+    message += f"; the last is {last} by the files' own flag" if last else ""
     if found is None:
         repair = "say what each is, as --labels layer2,layer15,layer27,final; `strata identify` finds out"
     else:

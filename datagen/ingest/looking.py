@@ -91,9 +91,14 @@ def refusal_of(listed: Listed, error: ForeignFileError) -> Refusal:
 
 
 def sorted_out(
-    seen: Sequence[Facts | Refusal], slots: tuple[SlotFacts, ...], snapshot: Snapshot | None
+    seen: Sequence[Facts | Refusal],
+    slots: tuple[SlotFacts, ...],
+    snapshot: Snapshot | None,
+    problem_of: Callable[[Facts], Problem | None] = lambda _facts: None,
 ) -> Looked:
     """Return what of all that was seen is to be written: samples of the usual slots, each once.
+
+    What `problem_of` says is wrong with one refuses it.
 
     One with the ids of another and another mask is refused, be that one in the files or in the dataset.
     """
@@ -104,6 +109,8 @@ def sorted_out(
         before = fresh.get(facts.sample_id)
         if not are_alike(facts.slots, slots):
             refused.append(_other_slots(facts, slots))
+        elif (problem := problem_of(facts)) is not None:
+            refused.append(_refused(facts, problem))
         elif before is not None:
             if before.mask_digest == facts.mask_digest:
                 n_again += 1
@@ -134,7 +141,10 @@ def _other_slots(facts: Facts, slots: tuple[SlotFacts, ...]) -> Refusal:
         return f"{len(some)} slots of {' and '.join(kinds)}"
 
     message = f"expected {told(slots)} as most files have, got {told(facts.slots)}"
-    problem = Problem(where="slots", kind="slots", message=message)
+    return _refused(facts, Problem(where="slots", kind="slots", message=message))
+
+
+def _refused(facts: Facts, problem: Problem) -> Refusal:
     return Refusal(facts.listed, "wrong_content", (problem,), facts.sample_id, facts.conversation_id)
 
 

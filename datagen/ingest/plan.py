@@ -16,7 +16,7 @@ from datagen.ingest.asked import Asked
 from datagen.ingest.beside import Beside, read_beside
 from datagen.ingest.facts import Facts, Refusal, SlotFacts, usual
 from datagen.ingest.formats import format_of
-from datagen.ingest.labels import label_problems, labels_of, missing_labels
+from datagen.ingest.labels import flag_problem, flags_problems, label_problems, labels_of, missing_labels
 from datagen.ingest.looking import Looked, look, sorted_out
 from datagen.ingest.proof import Beginnings, Proof, proof_problems, prove
 from datagen.printing import printable
@@ -117,13 +117,17 @@ def plan_ingest(
 
     if labels is None:
         names = proof().names if asked.proven else None
-        raise IngestError("the slots have no names", [missing_labels(slots, names)])
-    _raise_errors("the labels do not fit the files", label_problems(labels, said_by, slots, opened.target))
+        flags = {one.last for one in alike}
+        last = flags.pop() if len(flags) == 1 else None
+        raise IngestError("the slots have no names", [missing_labels(slots, names, last)])
+    wrong = label_problems(labels, said_by, slots, opened.target)
+    _raise_errors("the labels do not fit the files", wrong or [*flags_problems(labels, said_by, alike)])
     schema = Schema.declare(opened.target, labels, cast(DType, slots[0].dtype))
     provenance = provenance_of(schema, proven=asked.proven)
     have = held(opened.door, opened.reference.dataset, schema, provenance)
     snapshot = have.dataset.snapshot(have.version.number) if have.dataset and have.version else None
-    looked = sorted_out(seen, slots, snapshot)
+    looked = sorted_out(seen, slots, snapshot, lambda one: flag_problem(labels[-1], said_by, one))
+    alike = [one for one in alike if flag_problem(labels[-1], said_by, one) is None]
     proven = proof() if asked.proven and looked.fresh else None
     if proven is not None:
         found = list(proof_problems(proven, labels, said_by))

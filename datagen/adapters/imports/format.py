@@ -70,6 +70,8 @@ class ForeignRow:
     loss_mask: NDArray[np.generic] | None
     slots: tuple[Slot, ...]
     conversation_id: str | None = None
+    last: str | None = None
+    """The tensor that the file itself says its last slot is, for a format that has a flag of it."""
 
 
 class OpenFiles(Protocol):

@@ -4,7 +4,8 @@
     specforge        data_{i}.ckpt[.gz]    input_ids, loss_mask, aux_hidden_state [1, T, 3H],
                                            hidden_state [1, T, H]
     modelopt         {conversation}.pt     input_ids, loss_mask, aux_hidden_states [T, kH] (or none, of dumps
-                                           for drafts that read none), hidden_states [T, H], conversation_id
+                                           for drafts that read none), hidden_states [T, H], conversation_id,
+                                           hidden_states_prenorm: whether the last is before the final norm
     eagle            data_{j}.ckpt         input_ids, loss_mask, hidden_state [T, H]
 
 Labels go to SpecForge's and ModelOpt's slots with those of the draft's input first, in the order of the
@@ -17,12 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from datagen.adapters.foreign_files import sample_of
+from datagen.adapters.foreign_layouts import PRENORM
 from datagen.adapters.imports.foreign_content import mask_of, slots_apart, with_whole_states
 from datagen.adapters.imports.foreign_listing import FileNames, gap_problems, listed_files
 from datagen.adapters.imports.format import ForeignRow, ImportFormat, ImportOptions, Listed
 from datagen.adapters.imports.right_padding import without_padding
 from datagen.adapters.safe_loading import load, refused
+from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.problem import Problem
 
 CONVERSATION = "conversation_id"
@@ -63,6 +68,7 @@ class TorchFiles:
             loss_mask=mask_of(file, content),
             slots=tuple(slots_apart(sample.slots, self.options.target.hidden_size)),
             conversation_id=_conversation(content),
+            last=_last(content) if PRENORM in self.kind.keys else None,
         )
         return without_padding(file, row, self.options) if self.kind.pads else row
 
@@ -70,6 +76,14 @@ class TorchFiles:
 def _conversation(content: Mapping[object, object]) -> str | None:
     value = content.get(CONVERSATION)
     return value if isinstance(value, str) and value else None
+
+
+def _last(content: Mapping[object, object]) -> str | None:
+    """Return what the flag of the final norm says of the last slot, where a file has one."""
+    flag = content.get(PRENORM)
+    if isinstance(flag, torch.Tensor) and flag.numel() == 1:
+        flag = bool(flag)
+    return (FINAL if flag else FINAL_NORMED) if isinstance(flag, bool) else None
 
 
 @dataclass(frozen=True)
@@ -115,7 +129,7 @@ TORCH_FORMATS: tuple[ImportFormat, ...] = tuple(
             "modelopt",
             _names("files called {conversation_id}.pt", r".+\.pt"),
             ("ModelOpt", "hidden_states"),
-            "input_ids, aux_hidden_states, hidden_states, loss_mask, conversation_id",
+            f"input_ids, aux_hidden_states, hidden_states, loss_mask, conversation_id, {PRENORM}",
         ),
         _Kind(
             "eagle",

@@ -50,6 +50,17 @@ def test_a_dump_with_the_drafts_input_has_its_columns_first(tmp_path: Path) -> N
     assert names == ["aux_hidden_states[:, 0:8]", "aux_hidden_states[:, 8:16]", "hidden_states"]
 
 
+@pytest.mark.parametrize(
+    ("flag", "last"),
+    [(True, "final"), (False, "final_normed"), (torch.tensor(True), "final"), ("yes", None), (None, None)],
+    ids=str,
+)
+def test_the_flag_of_the_norm_says_what_the_last_slot_is(
+    flag: object, last: str | None, tmp_path: Path
+) -> None:
+    assert read(tmp_path, "modelopt", "c0.pt", dump() | {"hidden_states_prenorm": flag}).last == last
+
+
 @pytest.mark.parametrize("file_format", ["speculators-v1", "eagle"])
 def test_it_is_no_file_of_another_format(file_format: str, tmp_path: Path) -> None:
     name = {"speculators-v1": "data_0.pt", "eagle": "data_0.ckpt"}[file_format]
