@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ import pytest
 from datagen.commands import plan, show, verify
 from datagen.commands.run import command, in_words, problems_of
 from datagen.driver.driver import RunSummary
+from datagen.store.dataset import Dataset
+from datagen.store.local import LocalDoor
 from schemas.command import guarded
+from schemas.run_checks import RunChecks
 from tests.datagen.run_builders import flags, synthetic_settings, write_prompts
 
 LENGTHS = [5, 64, 65, 130, 33, 12, 200, 90, 1, 40]
@@ -131,6 +135,37 @@ def test_a_plan_by_given_numbers_asks_nobody(
     assert guarded(plan.command, [*given, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["samples"], answer["tokens"], answer["seconds"]) == (10, 1000, 10.0)
+
+
+def test_show_says_what_an_engine_said_of_itself_and_what_proved_it(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    dataset = Dataset.open(LocalDoor(tmp_path / "data"), "small")
+    said = {"embed": "the server's slot", "unproven": "layer2"}
+    dataset.write_run_checks(
+        RunChecks(
+            run_id="of-a-server",
+            made_at=datetime.now(UTC),
+            binding="by nothing",
+            n_bound=0,
+            n_again=0,
+            n_unbound=0,
+            engine=said,
+            proven_by="8 samples with 4 tensors; without layer1, against transformers",
+        )
+    )
+    reference = str(tmp_path / "data" / "small")
+    assert guarded(show.command, [reference, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["checks"][-1]["engine"] == said or told["checks"][0]["engine"] == said
+    assert told["audit"]["lacking"] == []
+    assert guarded(show.command, [reference]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "engine run of-a-server: unproven, so taken on trust: layer2; embed: the server's slot" in words
+    assert "proven run of-a-server: 8 samples with 4 tensors; without layer1, against transformers" in words
+    # A run of the synthetic engine: its own second pass.
+    assert "2 samples with every boundary, against synthetic itself, in a second pass" in words
 
 
 LLAMA = {

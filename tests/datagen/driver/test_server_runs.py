@@ -119,8 +119,10 @@ def test_states_of_other_ids_are_never_committed(server: StateServer, tmp_path: 
 
 def test_what_is_wrong_with_a_server_is_told_before_a_run(server: StateServer, tmp_path: Path) -> None:
     few = config_of(tmp_path, server, engine__openai__layer_ids="[0, 2, 3]")
-    with pytest.raises(ConfigError, match=r"expected layers 1 among .* or audit\.samples = 0, without it"):
-        prepare(few, "run")
+    assert prepare(few, "run").audited.lacking == ("layer1",)
+    other = config_of(tmp_path, server, engine__openai__layer_ids="[0, 1, 3]")
+    with pytest.raises(ConfigError, match="expected layers 2 among those that the server captures"):
+        prepare(other, "run")
     gone = config_of(
         tmp_path, server, engine__openai__base_url="http://127.0.0.1:9", engine__openai__retries=0
     )
