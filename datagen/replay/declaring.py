@@ -5,21 +5,25 @@ draft's own config asks a server for; which of them it was is always said.
 """
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import get_args
 
+from datagen.errors import ConfigError
 from datagen.replay.candidates import TRUE_TARGET, Candidate, Change, Inputs
 from datagen.replay.checkpoint import DraftCheckpoint
 from datagen.wiring.cards import read_card
 from datagen.wiring.inputs import read_wiring
 from schemas.card import CARD_FILE
-from schemas.consumers.resolution import Resolution, Shape
+from schemas.consumers.declared import names
+from schemas.consumers.resolution import Resolution, Shape, Way
 from schemas.consumers.resolve import resolve_server
 from schemas.contract.draft import FlagName
 from schemas.contract.servers import reading_of
 from schemas.judging import DatasetFacts, Report, judge, named
 from schemas.problem import Problem
 from schemas.sides import Sides
+from schemas.wiring import ConsumerKind
 
 NORMS: tuple[FlagName, ...] = get_args(FlagName)
 
@@ -45,15 +49,19 @@ class Declaration:
     served: Inputs | None
     served_by: str
     problems: tuple[Problem, ...]
+    """Of what is said of the training."""
     notes: tuple[str, ...]
+    served_problems: tuple[Problem, ...] = ()
+    """Of what is said of the server."""
 
 
 def declare(said: Said, dataset: DatasetFacts, folder: Path, checkpoint: DraftCheckpoint) -> Declaration:
     """Resolve what is said of the draft in `folder`, for the dataset's target.
 
-    Raises what reading a card or a wiring file raises; a name that is not known, and a wiring with another
-    number of tensors than the draft takes, are problems.
+    Raises `ConfigError` for a name that is not known, and what reading a card or a wiring file raises; a
+    wiring with another number of tensors than the draft takes is a problem.
     """
+    refuse_unknown(said)
     shape = Shape(model_type=dataset.schema.target.model_type, n_layers=dataset.schema.target.n_layers)
     report = _report(said, dataset, folder, checkpoint, shape)
     trained, trained_by, notes = _trained(report, said, checkpoint, shape)
@@ -65,17 +73,47 @@ def declare(said: Said, dataset: DatasetFacts, folder: Path, checkpoint: DraftCh
         served_by = report.served.wiring.title
         notes += assumed
     resolutions = [one for one in (report.trained, report.served) if one is not None]
-    problems = [problem for one in resolutions for problem in one.problems if problem.severity == "error"]
-    problems += _unfit(trained.inputs if trained else None, trained_by, checkpoint.n_slots)
-    problems += _unfit(served, served_by, checkpoint.n_slots)
+    problems = _unfit(trained.inputs if trained else None, trained_by, checkpoint.n_slots)
+    served_problems = _unfit(served, served_by, checkpoint.n_slots)
     return Declaration(
         trained if trained and len(trained.inputs.fc) == checkpoint.n_slots else None,
         trained_by,
         served if served and len(served.fc) == checkpoint.n_slots else None,
         served_by,
-        tuple(problems),
+        (*_errors(report.trained), *problems),
         tuple(notes) + tuple(text for one in resolutions for text in one.assumptions),
+        (*_errors(report.served), *served_problems),
     )
+
+
+def refuse_unknown(said: Said) -> None:
+    """Raise `ConfigError` where a trainer or server, or its version, is none that is declared.
+
+    A mistyped name says nothing of a draft, so nothing is run for it.
+    """
+    problems: list[Problem] = []
+    given: tuple[tuple[ConsumerKind, str | None, Path | None], ...] = (
+        ("trainer", said.trainer, said.trainer_wiring),
+        ("server", said.server, said.server_wiring),
+    )
+    for kind, text, own in given:
+        if text is None or own is not None:
+            continue
+        way = Way(*named(text))
+        if way.find(kind) is None:
+            near = get_close_matches(way.name, names(kind), n=1, cutoff=0.5)
+            problems += [
+                problem.model_copy(update={"repair": f"did you mean {near[0]}? or {problem.repair}"})
+                if near and problem.kind == "consumer" and way.name not in names()
+                else problem
+                for problem in way.end().problems
+            ]
+    if problems:
+        raise ConfigError("what is said to train or to serve the draft is not known", problems)
+
+
+def _errors(resolution: Resolution | None) -> list[Problem]:
+    return [one for one in resolution.problems if one.severity == "error"] if resolution else []
 
 
 def _report(

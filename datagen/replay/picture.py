@@ -3,6 +3,7 @@
 Colours are told apart in grey too, and every mark has its words beside it.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,8 +12,9 @@ from xml.sax.saxutils import escape
 
 from datagen.replay.errors import ReplayError
 from datagen.replay.replaying import Answer
-from datagen.replay.score import LEVEL, Bootstrap, Interval
+from datagen.replay.score import LEVEL, Interval, bootstrap_over
 from datagen.replay.telling import Row, rows
+from datagen.replay.verdict_words import boundaries_of
 from schemas.boundary import all_names
 from schemas.problem import Problem
 
@@ -40,6 +42,23 @@ def write_picture(file: Path, answer: Answer) -> None:
     except OSError as error:
         problem = Problem(where=str(file), kind="file", message=f"expected a file to write, got {error}")
         raise ReplayError("the picture cannot be written", [problem]) from error
+
+
+def check_place(file: Path) -> None:
+    """Raise `ReplayError` where a picture cannot be written, before the work that it would show."""
+    if file.is_dir():
+        got = "a folder"
+    elif not file.parent.is_dir():
+        got = f"no folder {file.parent}"
+    elif not os.access(file if file.exists() else file.parent, os.W_OK):
+        got = "a place that may not be written to"
+    else:
+        return
+    repair = "make the folder, or name another place"
+    problem = Problem(
+        where=str(file), kind="file", message=f"expected a file to write, got {got}", repair=repair
+    )
+    raise ReplayError("the picture cannot be written", [problem])
 
 
 def draw(answer: Answer) -> str:
@@ -141,7 +160,8 @@ def _slots(answer: Answer, top: int) -> Iterator[str]:
     yield _text(
         20, top, "accuracy by the boundary in each slot, the other slots as they are", size=16, weight="bold"
     )
-    said = f"audit set, {answer.boundaries.n_cases} conversations, the only ones with every boundary"
+    having = boundaries_of(answer.boundaries, answer.n_layers)
+    said = f"audit set, {answer.boundaries.n_cases} conversations, the only ones with {having}"
     yield _text(20, top + 20, said, grey=True)
     for share in scale.ticks():
         yield _line(left, scale.x(share), right, scale.x(share), "#dddddd")
@@ -187,7 +207,7 @@ def _by_boundary(answer: Answer) -> list[list[tuple[int, Interval]]]:
     findings, best = answer.boundaries, answer.findings.best
     if findings is None:
         return []
-    bootstrap = Bootstrap(findings.n_cases)
+    bootstrap = bootstrap_over(findings.n_cases)
     found: list[list[tuple[int, Interval]]] = []
     for slot in range(len(best.inputs.fc)):
         found.append([])

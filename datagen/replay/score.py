@@ -7,6 +7,7 @@ another, tokens are not: every interval is drawn over conversations.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import isinf, sqrt
 from typing import Literal, NamedTuple, get_args
 
@@ -161,6 +162,12 @@ class Bootstrap:
             return Interval(value, float("-inf"), float("inf"))
         reach = reach_over((self.weights @ right)[some] / totals[some], counted, comparisons)
         return Interval(value, value - reach, value + reach)
+
+
+@cache
+def bootstrap_over(n_conversations: int) -> Bootstrap:
+    """Return the resamples of so many conversations, drawn once."""
+    return Bootstrap(n_conversations)
 
 
 def reach_over(drawn: NDArray[np.float64], counted: NDArray[np.number], comparisons: int) -> float:

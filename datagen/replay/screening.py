@@ -22,7 +22,7 @@ from datagen.replay.candidates import (
 )
 from datagen.replay.leaning import Leaning, leaning
 from datagen.replay.measuring import Cases, Measured, Runner, Scores, Watch, measure
-from datagen.replay.score import Bootstrap, Interval
+from datagen.replay.score import Interval, bootstrap_over
 from schemas.wiring import TargetRole
 
 MIN_PAIRS = 500
@@ -84,17 +84,23 @@ class Findings:
         """Those of the best."""
         return self.measured[self.best]
 
-    def compared(self, one: Candidate, other: Candidate) -> Interval:
+    def compared(self, one: Candidate, other: Candidate, comparisons: int | None = None) -> Interval:
         """Return by how much `one` beats `other`: at step 1, or where they are equal there, in the chain.
 
         The chain tells what step 1 cannot: a norm of what is fed back. The interval allows for all that were
-        tried, since the best of many is flattered.
+        tried, since the best of many is flattered, or for so many `comparisons`.
         """
-        bootstrap = Bootstrap(self.n_cases)
+        bootstrap = bootstrap_over(self.n_cases)
         mine, its = self.measured[one], self.measured[other]
-        step = bootstrap.difference(mine.learned, its.learned, self.n_tried)
+        among = self.n_tried if comparisons is None else comparisons
+        step = bootstrap.difference(mine.learned, its.learned, among)
         same = (mine.learned.right == its.learned.right).all()
-        return bootstrap.difference(mine.chain[-1], its.chain[-1], self.n_tried) if same else step
+        return bootstrap.difference(mine.chain[-1], its.chain[-1], among) if same else step
+
+    def merit(self, candidate: Candidate) -> tuple[float, float]:
+        """Return what candidates are ranked by: the accuracy at step 1, and that of the longest chain."""
+        scores = self.measured[candidate]
+        return scores.learned.pooled, scores.chain[-1].pooled
 
     @property
     def easiest(self) -> Candidate:
@@ -198,7 +204,7 @@ def _leaning_inputs(measured: Measured, leader: Inputs, n_cases: int) -> Inputs:
     mine, its = (_best_of(measured, inputs) for inputs in (leader, plain))
     if mine is None or its is None:
         return leader
-    apart = Bootstrap(n_cases).difference(mine.learned, its.learned, len(measured))
+    apart = bootstrap_over(n_cases).difference(mine.learned, its.learned, len(measured))
     return leader if apart.is_above_zero else plain
 
 

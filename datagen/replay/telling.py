@@ -7,9 +7,9 @@ from typing import Any, Literal
 from datagen.replay.candidates import Candidate, target_words
 from datagen.replay.measuring import Scores
 from datagen.replay.replaying import Answer
-from datagen.replay.score import DEFINITIONS, LEVEL, MEANINGS, Bootstrap, Interval, Tally
+from datagen.replay.score import DEFINITIONS, LEVEL, MEANINGS, Interval, Tally, bootstrap_over
 from datagen.replay.screening import Findings
-from datagen.replay.verdict import words
+from datagen.replay.verdict_words import words
 
 Kind = Literal["best", "declared", "served", "other", "floor"]
 
@@ -45,7 +45,7 @@ def rows(answer: Answer, findings: Findings) -> tuple[Row, ...]:
     base = findings.best
     if trained in findings.measured and trained.target == base.target:
         base = trained
-    bootstrap = Bootstrap(findings.n_cases)
+    bootstrap = bootstrap_over(findings.n_cases)
     found = []
     for candidate, scores in findings.measured.items():
         inputs, role = candidate
@@ -130,7 +130,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
 
 def _tally(tally: Tally, findings: Findings) -> dict[str, Any]:
     pairs = int(tally.counted.sum())
-    interval = Bootstrap(findings.n_cases).accuracy(tally)
+    interval = bootstrap_over(findings.n_cases).accuracy(tally)
     return {"pooled": _finite(interval), "mean": tally.mean if pairs else None, "pairs": pairs}
 
 

@@ -81,11 +81,13 @@ def ask(dataset: str, draft: Path, file: Path, samples: int) -> Any:
 
 
 def judge(wiring: Wiring, reported: float, data: Any) -> Told:
-    """Hold what was said against what was done."""
+    """Hold what was said against what was done; every draft's config declares the right wiring."""
     wanted = key_of(wiring.trained)
     best, close = _key(data["trained_with"]), [_key(one) for one in data["too_close_to_call"]]
     others = dict.fromkeys(one for one in close if one != best)
-    if best == wanted:
+    if wiring.name == "right" and data["is_as_declared"] is False:
+        outcome = "WRONG"
+    elif best == wanted:
         outcome = "too close to call, said so" if others else "named"
     elif wanted in others and any(_is_doubt(line) for line in data["verdict"]):
         outcome = "too close to call, said so"

@@ -58,6 +58,7 @@ def said(wiring: Wiring, *close: Wiring, words: str = "these weights were traine
         "trained_with": candidate(wiring),
         "too_close_to_call": [candidate(one) for one in close],
         "verdict": [words],
+        "is_as_declared": wiring.name == "right",
         "stored": {"rows": [row]},
     }
 
@@ -72,6 +73,15 @@ def test_only_what_was_trained_counts_as_named(name: str) -> None:
     assert judge(wiring, 0.2, said(other, wiring)).outcome == "WRONG", "it has to be said in words"
     honest = judge(wiring, 0.2, said(other, wiring, words="too close to call at 99%"))
     assert honest.outcome == "too close to call, said so"
+
+
+def test_a_rightly_trained_draft_that_is_accused_fails_the_proof() -> None:
+    right, other = BY_NAME["right"], BY_NAME["swapped"]
+    for data in (said(right), said(other, right, words="too close to call at 99%")):
+        told = judge(right, 0.2, {**data, "is_as_declared": False})
+        assert not told.is_right
+        assert judge(right, 0.2, {**data, "is_as_declared": None}).is_right
+    assert judge(other, 0.2, {**said(other), "is_as_declared": False}).is_right
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from tests.datagen.store.real_parts import commit_samples
 N_LAYERS = 6
 STORED = ("embed", "layer2", "layer3", "layer5", "final")
 EPS = 1e-5
-NOISE = 0.5
+NOISE = 0.2
 Rows = NDArray[np.float32]
 Ids = NDArray[np.int32]
 

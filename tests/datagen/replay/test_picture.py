@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -40,7 +41,7 @@ def at_every_boundary() -> Findings:
     for slot in range(3):
         for depth, name in enumerate(all_names(N_LAYERS)):
             shares.setdefault(Inputs((*FC[:slot], name, *FC[slot + 1 :])), 0.4 - 0.02 * depth)
-    return found(shares, 8)
+    return replace(found(shares, 8), names=all_names(N_LAYERS))
 
 
 INCIDENT = Inputs(("embed", "layer2", "layer3"))
@@ -89,7 +90,8 @@ def test_an_off_by_one_is_told_from_the_audit_set(share: float, told: str) -> No
     fc = off_by(FC, -1, N_LAYERS)
     assert fc is not None
     boundaries = found({Inputs(FC): 0.5, Inputs(fc): share, Inputs(("layer2", "layer3", "embed")): 0.1}, 8)
-    boundaries = Findings(boundaries.measured, Candidate(Inputs(FC), TRUE_TARGET), 8, 3)
+    best = Candidate(Inputs(FC), TRUE_TARGET)
+    boundaries = Findings(boundaries.measured, best, 8, 3, names=all_names(N_LAYERS))
     verdict = answer(Inputs(FC), None, found({Inputs(FC): 0.5, Inputs(FC[::-1]): 0.1}), boundaries).verdict
     assert any(
         told in said and "audit set, which alone has every boundary" in said for said in verdict.sentences
@@ -123,8 +125,14 @@ def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         write_picture(tmp_path / "no" / "folder.svg", answer(INCIDENT, None, found(SHARES)))
 
 
+def test_what_one_conversation_does_not_tell_is_null() -> None:
+    data = json.loads(json.dumps(as_data(answer(INCIDENT, Inputs(FC), found(SHARES, 1))), allow_nan=False))
+    assert data["is_as_declared"] is None
+    assert data["stored"]["rows"][0]["accuracy"]["server"]["pooled"]["low"] is None
+
+
 def test_the_data_is_json_and_holds_every_row() -> None:
-    told = answer(INCIDENT, Inputs(FC), found(SHARES, 1), at_every_boundary())
+    told = answer(INCIDENT, Inputs(FC), found(SHARES, 8), at_every_boundary())
     data = json.loads(json.dumps(as_data(told), allow_nan=False))
     assert data["ok"] is False
     assert data["stored"]["rows"][0]["words"] == "embed, layer2, layer3"

@@ -21,12 +21,12 @@ from tests.datagen.replay.planted import Plant, Planted, plant
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     torch.set_num_threads(1)
-    return plant(tmp_path_factory.mktemp("planted"), Plant(fc=("embed", "layer2", "layer3")), n=6)
+    return plant(tmp_path_factory.mktemp("planted"), Plant(fc=("embed", "layer2", "layer3")), n=10)
 
 
 def asked(planted: Planted, *more: str) -> list[str]:
     words = ["--dataset", planted.reference, "--draft", str(planted.draft), "--target", str(planted.target)]
-    return [*words, "--samples", "4", "--steps", "2", *more]
+    return [*words, "--samples", "8", "--steps", "2", *more]
 
 
 def test_what_is_declared_and_wrong_ends_with_1_a_table_and_the_verdict(
@@ -36,7 +36,7 @@ def test_what_is_declared_and_wrong_ends_with_1_a_table_and_the_verdict(
     code = command(asked(planted, "--server", "vllm==0.33.0", "--picture", str(picture)))
     out, err = capsys.readouterr()
     assert code == 1
-    assert "these weights were trained with embed, layer2, layer3" in out
+    assert "trained with embed, layer2, layer3" in out
     assert "the server declared, vllm==0.33.0, would feed layer2, layer3, layer5: expect" in out
     assert "layer2, layer3, layer5 [declared, served]" in out
     assert picture.read_text().startswith("<svg")
@@ -106,15 +106,15 @@ def test_only_the_samples_of_a_split_are_replayed(
         [SplitRule(name="default", seed=1, fractions=(("train", 0.6), ("held-out", 0.4)))]
     )
     inside = assign(dataset.snapshot().index, version.splits[0]).positions("held-out")
-    assert 1 < len(inside) < 6
-    words = asked(planted, "--samples", "9", "--wirings", "declared", "--json")
+    assert 1 < len(inside) < 10
+    words = asked(planted, "--samples", "12", "--wirings", "declared", "--json")
     command([*words, "--split", "held-out"])
     data = json.loads(capsys.readouterr().out)
     assert data["stored"]["conversations"] == len(inside)
     assert not any("--split" in note for note in data["notes"])
     command(words)
     data = json.loads(capsys.readouterr().out)
-    assert data["stored"]["conversations"] == 6
+    assert data["stored"]["conversations"] == 10
     assert any("samples of every split (train, held-out) are replayed" in note for note in data["notes"])
     with pytest.raises(NotFoundError, match="expected a split of this version, got 'later'"):
         command([*words, "--split", "later"])

@@ -49,7 +49,7 @@ def ask(tmp_path: Path) -> Asking:
         said: Said | None = None,
         *,
         stored: Sequence[str] = STORED,
-        n: int = 10,
+        n: int = 12,
         spoil: Callable[[Planted], None] | None = None,
         try_all: bool = True,
     ) -> Answer:
@@ -92,7 +92,7 @@ def test_the_right_wiring_is_named_and_what_is_declared_holds(ask: Asking) -> No
     assert answer.verdict.best == Candidate(Inputs(RIGHT), TRUE_TARGET)
     assert answer.verdict.is_as_declared
     assert answer.verdict.is_well
-    assert "these weights were trained with layer2, layer3, layer5" in told(answer)
+    assert "trained with layer2, layer3, layer5: they score" in told(answer)
     assert "no off-by-one" in told(answer)
     shown = {one.inputs for one in answer.findings.measured}
     assert {Inputs(RIGHT, moved=-1), Inputs(RIGHT, moved=1), Inputs(RIGHT, source="zeros")} <= shown
@@ -115,7 +115,7 @@ def test_a_draft_of_another_wiring_is_seen_and_what_serving_it_costs(
     assert answer.verdict.is_as_declared is False
     assert answer.verdict.is_as_served is False
     words = told(answer)
-    assert f"these weights were trained with {', '.join(fc)}" in words
+    assert f"trained with {', '.join(fc)}" in words
     assert "the server declared, vllm==0.33.0, would feed layer2, layer3, layer5: expect" in words
 
 

@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from datagen.replay.candidates import TRUE_TARGET, Candidate, Change, Inputs
 from datagen.replay.declaring import Declaration
 from datagen.replay.leaning import Leaning, Spread, leaning
 from datagen.replay.screening import Findings
 from datagen.replay.verdict import Verdict, judge
+from schemas.problem import Problem
 from schemas.wiring import TargetRole
 from tests.datagen.replay.findings import found
 
@@ -18,10 +20,13 @@ LOST = (Change("norm_before_residual"), Change("head_norm"))
 FLOOR = Inputs(FC, source="zeros")
 
 
-def judged(findings: Findings, trained: Inputs | None) -> Verdict:
+def declared_as(trained: Inputs | None) -> Declaration:
     declared = None if trained is None else Candidate(trained, TRUE_TARGET)
-    declaration = Declaration(declared, "the draft's config", None, "", (), ())
-    return judge(declaration, findings, None, "there is no audit set", 6)
+    return Declaration(declared, "the draft's config", None, "", (), ())
+
+
+def judged(findings: Findings, trained: Inputs | None) -> Verdict:
+    return judge(declared_as(trained), findings, None, "there is no audit set", 6)
 
 
 def told(verdict: Verdict) -> str:
@@ -122,14 +127,108 @@ def test_a_tensor_taken_twice_is_not_named_where_its_like_without_is_as_good() -
     assert verdict.is_as_declared is False
 
 
-def test_what_is_declared_is_held_against_the_leader_not_against_the_likeliest() -> None:
-    """What the leader beats beyond doubt is out, though a likelier one that is named does not beat it so."""
+def nudged(findings: Findings, patterns: dict[Inputs, list[int]]) -> Findings:
+    """Move the right pairs of candidates up and down in turn, so that differences are in doubt."""
+    for inputs, pattern in patterns.items():
+        right = findings.measured[Candidate(inputs, TRUE_TARGET)].learned.right
+        right += np.resize(pattern, len(right))
+    return findings
+
+
+def test_what_is_declared_is_not_held_against_a_leader_that_has_norms_lost() -> None:
+    """Like with like: the leader's own wiring, as the config runs it, does not beat what is declared."""
     leader = Inputs(SWAPPED, changes=LOST)
     findings = found({leader: 0.23, Inputs(SWAPPED): 0.22, Inputs(FC): 0.21, FLOOR: 0.05}, 40)
-    for inputs, pattern in ((Inputs(SWAPPED), [6, -6]), (Inputs(FC), [0, 0])):
-        scores = findings.measured[Candidate(inputs, TRUE_TARGET)]
-        scores.learned.right[:] += np.tile(pattern, 20)
+    verdict = judged(nudged(findings, {Inputs(SWAPPED): [6, -6]}), Inputs(FC))
+    assert verdict.best == Candidate(Inputs(FC), TRUE_TARGET)
+    assert Candidate(Inputs(SWAPPED), TRUE_TARGET) in verdict.close
+    assert verdict.is_as_declared
+    assert "these weights may have been trained with layer2, layer3, layer5: they score" in told(verdict)
+    assert "too close to call at 99% over 40 conversations: layer3, layer2, layer5 (ahead by" in told(verdict)
+
+
+@pytest.mark.parametrize("n", [8, 40])
+def test_what_is_declared_stands_where_with_a_norm_lost_it_cannot_be_told_from_the_leader(n: int) -> None:
+    """As seen of a rightly trained draft: the leader was ahead of its exact wiring by 0.4 to 2.2 points."""
+    one_lost = Inputs(FC, changes=LOST[:1])
+    leader = Inputs(("final_normed", "layer3", "layer5"), changes=LOST)
+    findings = found({leader: 0.147, one_lost: 0.145, Inputs(FC): 0.134, FLOOR: 0.03}, n)
+    nudged(findings, {one_lost: [5, -5]})
+    assert findings.compared(findings.best, Candidate(Inputs(FC), TRUE_TARGET)).is_above_zero
     verdict = judged(findings, Inputs(FC))
+    assert verdict.best == Candidate(Inputs(FC), TRUE_TARGET)
+    assert verdict.is_as_declared
+    assert verdict.is_well
+    assert "its norms, RoPE and window cannot be told" in told(verdict)
+
+
+def test_another_wiring_that_beats_every_flag_of_what_is_declared_is_named() -> None:
+    shares = {
+        Inputs(SWAPPED): 0.23,
+        Inputs(FC): 0.2,
+        Inputs(FC, changes=LOST): 0.205,
+        Inputs(FC, changes=LOST[:1]): 0.19,
+        FLOOR: 0.05,
+    }
+    verdict = judged(found(shares, 40), Inputs(FC))
     assert verdict.best == Candidate(Inputs(SWAPPED), TRUE_TARGET)
-    assert Candidate(Inputs(FC), TRUE_TARGET) in verdict.close
     assert verdict.is_as_declared is False
+    assert "these weights were trained with layer3, layer2, layer5: they score" in told(verdict)
+    assert "says layer2, layer3, layer5, which scores 21.0%" in told(verdict)
+
+
+@pytest.mark.parametrize(("ahead", "is_called_wrong"), [(0.01, False), (0.03, True)])
+def test_flags_are_called_wrong_only_beyond_two_points(ahead: float, is_called_wrong: bool) -> None:
+    """Beyond doubt ahead are both; a lost norm can genuinely score a little more than what was trained."""
+    lost = Inputs(FC, changes=LOST)
+    verdict = judged(found({lost: 0.2 + ahead, Inputs(FC): 0.2, FLOOR: 0.05}, 40), Inputs(FC))
+    assert verdict.is_as_declared is not is_called_wrong
+    assert verdict.best == Candidate(lost if is_called_wrong else Inputs(FC), TRUE_TARGET)
+    assert ("it takes 2.0 points beyond doubt" in told(verdict)) is not is_called_wrong
+
+
+@pytest.mark.parametrize(("n", "declared"), [(2, None), (7, None), (8, False)])
+def test_few_conversations_accuse_nobody(n: int, declared: bool | None) -> None:
+    verdict = judged(found({Inputs(SWAPPED): 0.4, Inputs(FC): 0.2, FLOOR: 0.05}, n), Inputs(FC))
+    assert verdict.is_as_declared is declared
+    assert (f"{n} conversations are too few to hold against a draft" in told(verdict)) is (declared is None)
+
+
+def test_one_conversation_tells_nothing() -> None:
+    verdict = judged(found({Inputs(SWAPPED): 0.4, Inputs(FC): 0.2, FLOOR: 0.05}, 1), Inputs(FC))
+    assert verdict.is_as_declared is None
+    assert verdict.is_well
+    assert told(verdict).startswith("one conversation tells nothing")
+    assert "nothing stands out" not in told(verdict)
+
+
+def test_a_draft_as_good_without_the_states_is_none_of_this_target() -> None:
+    findings = found({Inputs(SWAPPED): 0.06, Inputs(FC): 0.055, FLOOR: 0.055}, 40)
+    verdict = judged(nudged(findings, {FLOOR: [4, -4]}), Inputs(FC))
+    assert verdict.is_as_declared is False
+    assert told(verdict).startswith("nothing stands out")
+
+
+def test_what_only_the_number_of_wirings_leaves_in_doubt_is_called_untold() -> None:
+    """Ahead of the floor by what one comparison would call beyond doubt, and 300 do not."""
+    findings = found({Inputs(SWAPPED): 0.3, FLOOR: 0.2}, 8)
+    findings = replace(nudged(findings, {FLOOR: [6, -6]}), n_tried=300)
+    verdict = judged(findings, Inputs(FC))
+    assert verdict.is_as_declared is None
+    assert "over 8 conversations nothing can be told" in told(verdict)
+    declared = judged(findings, Inputs(SWAPPED))
+    assert declared.is_as_declared, "of what was asked about before, one comparison is enough"
+
+
+UNFIT = Problem(where="fc", kind="slots", message="expected 3 tensors, got 4", repair="name the right one")
+
+
+@pytest.mark.parametrize("side", ["trained", "served"])
+def test_a_problem_is_told_with_its_repair_and_counts_for_its_own_side(side: str) -> None:
+    findings = found({Inputs(FC): 0.4, Inputs(SWAPPED): 0.2, FLOOR: 0.05}, 40)
+    wrong = {"problems": (UNFIT,)} if side == "trained" else {"served_problems": (UNFIT,)}
+    declaration = replace(declared_as(Inputs(FC)), **wrong)
+    verdict = judge(declaration, findings, None, "there is no audit set", 6)
+    assert verdict.is_as_declared is (side == "served")
+    assert verdict.is_as_served is (False if side == "served" else None)
+    assert "fc: expected 3 tensors, got 4 (name the right one)" in verdict.sentences
