@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import NoReturn
 
 from schemas.errors import StrataError
@@ -59,6 +60,18 @@ def loaded(entry: EntryPoint) -> Command:
         problem = Problem(where=f"strata {entry.name}", kind="extra", message=message, repair=repair)
         raise NotInstalledError("this command is not installed", [problem]) from error
     return command
+
+
+def local_path(text: str) -> Path:
+    """Return the file or folder that `text` is; raises `ArgumentTypeError` for a URL, which is none.
+
+    >>> local_path("s3://bucket/draft")
+    Traceback (most recent call last):
+    argparse.ArgumentTypeError: expected a file or a folder of this machine, got 's3://bucket/draft'
+    """
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"expected a file or a folder of this machine, got {text!r}")
+    return Path(text)
 
 
 def guarded(command: Command, arguments: Sequence[str]) -> int:

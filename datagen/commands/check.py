@@ -5,12 +5,11 @@ import re
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from pathlib import Path
 
 from datagen.printing import printable
 from datagen.wiring.cards import write_card
 from datagen.wiring.checking import Asked, Report, card_of, check
-from schemas.command import Parser
+from schemas.command import Parser, local_path
 from schemas.consumers.declared import names
 from schemas.consumers.resolution import Resolution
 from schemas.judging import as_data
@@ -86,16 +85,19 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--trainer-wiring",
-        type=Path,
+        type=local_path,
         metavar="FILE",
         help="a trainer of your own, in TOML: [wiring] with name, kind, fc and a target, or [[consumer]]",
     )
     parser.add_argument(
-        "--card", type=Path, metavar="FILE", help="the card of a draft's checkpoint, in place of a trainer"
+        "--card",
+        type=local_path,
+        metavar="FILE",
+        help="the card of a draft's checkpoint, in place of a trainer",
     )
     parser.add_argument(
         "--save-card",
-        type=Path,
+        type=local_path,
         metavar="FILE",
         help="write the card of dataset and trainer where all is well",
     )
@@ -106,19 +108,19 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--server-wiring",
-        type=Path,
+        type=local_path,
         metavar="FILE",
         help="a server of your own, in TOML: [wiring] with name, kind and fc, or [[consumer]]",
     )
     parser.add_argument(
         "--draft-config",
-        type=Path,
+        type=local_path,
         metavar="FILE",
         help="the draft's config.json, or its checkpoint's folder",
     )
     parser.add_argument(
         "--target-config",
-        type=Path,
+        type=local_path,
         metavar="FILE",
         help="the target's config.json; needed where neither a dataset nor a card says which target it is",
     )

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import (
@@ -19,7 +18,7 @@ from rich.progress import (
 from datagen.export.exporting import FORMATS, Asked, ExportPlan, plan_export, run_export
 from datagen.export.folder import Left, Written
 from datagen.printing import printable
-from schemas.command import Parser, at_least_one
+from schemas.command import Parser, at_least_one, local_path
 from schemas.figures import human_bytes
 from schemas.final_norm import derived_note
 
@@ -62,7 +61,7 @@ def _parser() -> Parser:
     parser.add_argument("--dataset", required=True, metavar="ROOT/DATASET[@V]", help="as data/demo@3")
     parser.add_argument("--format", required=True, metavar="NAME", help=f"one of {', '.join(FORMATS)}")
     parser.add_argument(
-        "--out", required=True, type=Path, metavar="DIR", help="a folder that is not there yet"
+        "--out", required=True, type=local_path, metavar="DIR", help="a folder that is not there yet"
     )
     parser.add_argument(
         "--fc",

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from statistics import median
 
 from rich.console import Console
@@ -19,7 +18,7 @@ from datagen.replay.identify_answer import Found, Identified, SlotAnswer
 from datagen.replay.identify_sources import AuditSource, BothSources, ModelSource, Source
 from datagen.store.dataset import Dataset
 from datagen.store.opening import open_door
-from schemas.command import Parser, at_least_one
+from schemas.command import Parser, at_least_one, local_path
 from schemas.problem import Problem
 from schemas.reference import parse_reference
 from schemas.schema import DTYPES, DType
@@ -52,7 +51,7 @@ def command(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog=PROG, description=DESCRIPTION)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or folders of them")
+    parser.add_argument("files", nargs="+", type=local_path, metavar="FILE", help="files, or folders of them")
     parser.add_argument(
         "--target", metavar="MODEL", help="the target: a folder with config.json and safetensors, or a hub id"
     )

@@ -31,7 +31,7 @@ from datagen.ingest.proof import SlotProof
 from datagen.ingest.writing import Ingested, check_room, write
 from datagen.printing import printable
 from datagen.stopping import Stopping
-from schemas.command import Parser, at_least_one
+from schemas.command import Parser, at_least_one, local_path
 from schemas.figures import human_bytes, human_seconds
 from schemas.schema import DTYPES
 
@@ -78,7 +78,7 @@ def command(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog=PROG, description=DESCRIPTION)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or folders of them")
+    parser.add_argument("files", nargs="+", type=local_path, metavar="FILE", help="files, or folders of them")
     parser.add_argument("--format", required=True, metavar="NAME", help=f"one of {', '.join(FORMATS)}")
     parser.add_argument(
         "--dataset", required=True, metavar="ROOT/DATASET", help="made where it is not there, else added to"

@@ -4,7 +4,6 @@ import json
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -18,7 +17,7 @@ from datagen.replay.replaying import Answer, Replay, replay
 from datagen.replay.score import DEFINITIONS
 from datagen.replay.screening import Findings
 from datagen.replay.telling import Row, as_data, lines, rows
-from schemas.command import Parser, at_least_one
+from schemas.command import Parser, at_least_one, local_path
 from schemas.consumers.declared import names
 
 PROG = "strata replay"
@@ -76,7 +75,11 @@ def _parser() -> Parser:
         "--dataset", required=True, metavar="ROOT/DATASET[@V]", help="stored states of the target"
     )
     parser.add_argument(
-        "--draft", required=True, type=Path, metavar="FOLDER", help="config.json beside the draft's weights"
+        "--draft",
+        required=True,
+        type=local_path,
+        metavar="FOLDER",
+        help="config.json beside the draft's weights",
     )
     parser.add_argument("--target", required=True, metavar="MODEL", help="the target's folder or hub id")
     parser.add_argument(
@@ -105,15 +108,19 @@ def _parser() -> Parser:
     parser.add_argument(
         "--trainer-ids", type=read_ids, metavar="ID,ID,...", help="the layer ids that the trainer was given"
     )
-    parser.add_argument("--trainer-wiring", type=Path, metavar="FILE", help="a trainer of your own, in TOML")
     parser.add_argument(
-        "--card", type=Path, metavar="FILE", help="the card, where it does not lie beside the weights"
+        "--trainer-wiring", type=local_path, metavar="FILE", help="a trainer of your own, in TOML"
+    )
+    parser.add_argument(
+        "--card", type=local_path, metavar="FILE", help="the card, where it does not lie beside the weights"
     )
     parser.add_argument(
         "--server", metavar="NAME[==VERSION]", help=f"what will serve it; one of {', '.join(names('server'))}"
     )
-    parser.add_argument("--server-wiring", type=Path, metavar="FILE", help="a server of your own, in TOML")
-    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw accuracy by wiring")
+    parser.add_argument(
+        "--server-wiring", type=local_path, metavar="FILE", help="a server of your own, in TOML"
+    )
+    parser.add_argument("--picture", type=local_path, metavar="FILE.svg", help="draw accuracy by wiring")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

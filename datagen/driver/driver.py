@@ -30,6 +30,7 @@ from datagen.progress import Reporter, open_reporter
 from datagen.prompts.prompt import Prompt
 from datagen.run_ids import new_run_id
 from datagen.stopping import Stopping
+from datagen.store.bucket_reach import place_settings
 from datagen.store.dataset import Dataset
 from datagen.worker.actor import Worker, WorkOrder
 from datagen.worker.answering import AnsweringOrder
@@ -148,6 +149,7 @@ def work_order(job: Job) -> WorkOrder:
         engine=absolute_model(job.config.engine),
         batch_tokens=job.config.workers.batch_tokens,
         answering=answering_order(job),
+        place=place_settings(),
     )
 
 

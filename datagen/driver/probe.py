@@ -1,6 +1,7 @@
 """How fast the engine is here: a few seconds of real batches through a real worker, nothing written."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from datagen.driver.driver import Job, work_order
 from datagen.driver.fleet import Fleet
@@ -14,7 +15,7 @@ def probe(job: Job) -> float:
 
     Raises `FleetError` or `EngineError` when the engine cannot start: then the run could not either.
     """
-    fleet = Fleet(work_order(job), job.config.workers, job.config.ray)
+    fleet = Fleet(replace(work_order(job), writes=False), job.config.workers, job.config.ray)
     try:
         n_workers = len(fleet.start(max(1, len(job.todo))))
         rates: list[float] = fleet.call_each("probe", _some(job.todo), job.config.plan.probe_seconds)

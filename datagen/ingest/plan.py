@@ -11,7 +11,7 @@ from datagen.adapters.imports.format import ALL_TRAINED, ImportOptions, OpenFile
 from datagen.driver.resume import Held, held
 from datagen.engines.opening import ending_token_ids, read_target
 from datagen.engines.settings import EngineSettings
-from datagen.errors import ConfigError, IngestError
+from datagen.errors import ConfigError, IngestError, SpaceError
 from datagen.ingest.asked import Asked
 from datagen.ingest.beside import Beside, read_beside
 from datagen.ingest.facts import Facts, Refusal, SlotFacts, usual
@@ -128,6 +128,8 @@ def plan_ingest(
     snapshot = have.dataset.snapshot(have.version.number) if have.dataset and have.version else None
     looked = sorted_out(seen, slots, snapshot, lambda one: flag_problem(labels[-1], said_by, one))
     alike = [one for one in alike if flag_problem(labels[-1], said_by, one) is None]
+    if looked.fresh:
+        _check_rights(opened)
     proven = proof() if asked.proven and looked.fresh else None
     if proven is not None:
         found = list(proof_problems(proven, labels, said_by))
@@ -145,6 +147,12 @@ def plan_ingest(
         proof=proven,
         notes=(*opened.files.problems, *_beside_notes(opened.beside, facts)),
     )
+
+
+def _check_rights(opened: Opened) -> None:
+    """Raise `SpaceError` where nothing can be written: a proof takes minutes."""
+    if problems := opened.door.write_problems(opened.reference.dataset):
+        raise SpaceError("the dataset cannot be written", problems)
 
 
 def open_files(asked: Asked, source: Source | None) -> Opened:

@@ -110,7 +110,7 @@ def check_room(plan: IngestPlan) -> None:
         repair = "free space, or give another root"
         problems.append(Problem(where=root, kind="space", message=message, repair=repair))
     if problems:
-        raise SpaceError("there is no room for the dataset", problems)
+        raise SpaceError("the dataset cannot be written", problems)
 
 
 class _Writing:

@@ -165,7 +165,7 @@ def check_room(config: RunConfig, prediction: Prediction, door: Door) -> None:
     """Raise `SpaceError` when what is to be written cannot be, or does not fit."""
     problems = room_problems(config, prediction, door)
     if problems:
-        raise SpaceError("there is no room for the dataset", problems)
+        raise SpaceError("the dataset cannot be written", problems)
 
 
 def target_of_config(file: Path) -> Target:

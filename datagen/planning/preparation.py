@@ -4,6 +4,7 @@ Nothing is written here, and no weights are loaded.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -26,6 +27,8 @@ from datagen.prompts.prompt import Prompt
 from datagen.prompts.render import make_prompts
 from datagen.prompts.stats import PromptStats
 from datagen.store.door import Door
+from datagen.store.errors import NotFoundError
+from datagen.store.layout import Layout
 from datagen.store.opening import open_door
 from datagen.template.chat import ChatTemplate
 from schemas.errors import StrataError
@@ -76,6 +79,9 @@ def prepare(config: RunConfig, run_id: str) -> Preparation:
         declared = schema
         audited = _tried(found, lambda: _audited(config, declared))
     found += root_problems(config.output.root)
+    if door is not None:
+        place = door
+        _tried(found, lambda: _ask(place, config.output.dataset))
     read = _tried(found, lambda: _read(config, target, run_id))
     if door is None or target is None or schema is None or audited is None or read is None or found:
         # What keeps every question from an answer (no server) is told once.
@@ -99,6 +105,12 @@ def _audited(config: RunConfig, schema: Schema) -> AuditNames:
     if problems := asked(schema, schema):
         raise ConfigError("the engine cannot give the tensors of the run", problems)
     return audit_names(asked, schema)
+
+
+def _ask(door: Door, dataset: str) -> None:
+    """Raise `DoorError` where the root does not answer; whether the dataset is there is another question."""
+    with suppress(NotFoundError):
+        door.read(Layout(dataset).dataset)
 
 
 def _length_problems(config: RunConfig) -> list[Problem]:

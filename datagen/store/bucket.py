@@ -130,7 +130,7 @@ class BucketDoor:
         try:
             self.create(key, b"")
         except DoorError as error:
-            return list(error.problems)
+            return [problem.model_copy(update={"where": self._where(folder)}) for problem in error.problems]
         self._delete_if_allowed(key)
         return []
 

@@ -8,8 +8,8 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import ray
@@ -25,6 +25,8 @@ from datagen.planning.rendering import template_of
 from datagen.planning.units import Unit, batches
 from datagen.prompts.prompt import Prompt
 from datagen.store.dataset import Dataset
+from datagen.store.door import Door
+from datagen.store.errors import DoorError
 from datagen.store.opening import open_door
 from datagen.store.part_reader import PartReader
 from datagen.worker.answering import Answered, Answerer, AnsweringOrder
@@ -49,6 +51,10 @@ class WorkOrder:
     batch_tokens: int
     answering: AnsweringOrder | None = None
     """`None` in capture mode."""
+    place: Mapping[str, str] = field(default_factory=dict)
+    """Which bucket the driver means by `root`, as environment variables; a worker's own go before."""
+    writes: bool = True
+    """False for a probe."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +75,17 @@ class Worker:
 
     def __init__(self, order: WorkOrder) -> None:
         self._order = order
-        self._door = open_door(order.root)
         self._stop = threading.Event()
         self._progress = UnitProgress()
         self._keeping = True
         self._calibration = Calibration()
         self._binding = unbound("by nothing (there is no audit set)")
+
+    @cached_property
+    def _door(self) -> Door:
+        for name, value in self._order.place.items():
+            os.environ.setdefault(name, value)
+        return open_door(self._order.root)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -106,8 +117,26 @@ class Worker:
         )
 
     def describe(self) -> WorkerFacts:
-        """Load the model, and return who this is."""
+        """Load the model, and return who this is; where a part could not be written, nothing is loaded."""
+        if self._order.writes:
+            self._check_place()
         return WorkerFacts(platform.node(), os.getpid(), self._engine.info, self._engine.target)
+
+    def _check_place(self) -> None:
+        """Raise `DoorError` where this process cannot write the dataset: its rights are not the driver's."""
+        host = platform.node()
+        environment = "a worker has the environment in which Ray was started on its node, or the job's"
+        problems = [
+            problem.model_copy(
+                update={
+                    "where": f"worker on {host}: {problem.where}",
+                    "repair": "; ".join(filter(None, (problem.repair, environment))),
+                }
+            )
+            for problem in self._door.write_problems(self._order.dataset)
+        ]
+        if problems:
+            raise DoorError(f"the worker on {host} cannot write the dataset", problems)
 
     @property
     def _how_answered(self) -> HowAnswered:

@@ -4,9 +4,8 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from schemas.command import Parser, UsageError
+from schemas.command import Parser, UsageError, local_path
 from schemas.problem import Problem
 from service.trainers.held import KEY_VARIABLE
 from service.trainers.launching import TRAINER, Asked, Launch, plan_speculators
@@ -72,7 +71,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--prepared",
         required=True,
-        type=Path,
+        type=local_path,
         metavar="DIR",
         help="where ids, masks and token counts lie for the trainer; made when it is not there",
     )
