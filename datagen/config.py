@@ -4,207 +4,51 @@ A setting comes from, in this order: a flag (`--engine.model PATH`), the environ
 the TOML file, the default. Every wrong one is reported at once.
 """
 
-import json
 import os
 import re
 import tomllib
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-)
+from pydantic import ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
     EnvSettingsSource,
     InitSettingsSource,
-    NoDecode,
     PydanticBaseSettingsSource,
-    SettingsConfigDict,
     SettingsError,
 )
 
-from datagen.engines.sampling import ANSWERING
-from datagen.engines.settings import EngineSettings
+from datagen.contradictions import contradictions
 from datagen.errors import ConfigError
-from datagen.flags import ENV_DELIMITER, ENV_PREFIX, Flag, by_setting, misspelt_variables, read_flags
-from datagen.placement import WorkerSettings, placement_problems
-from datagen.prompts.settings import PromptSettings
+from datagen.flags import Flag, by_setting, misspelt_variables, read_flags
+from datagen.readable import readable, wrong_settings
+from datagen.run_settings import (
+    PartSettings,
+    PlanSettings,
+    RaySettings,
+    RunConfig,
+    section_of,
+    setting_names,
+)
 from schemas.problem import Problem
 from schemas.record import validation_problems
-from schemas.reference import name_problems
+
+__all__ = [
+    "PartSettings",
+    "PlanSettings",
+    "RaySettings",
+    "RunConfig",
+    "load_config",
+    "print_settings",
+    "setting_names",
+]
 
 T = TypeVar("T", bound=tuple[str, str | None])
 WRITTEN = "write a list or a mapping as JSON"
-
-
-def _listed(value: object) -> object:
-    """Return a list that was written as text, in a flag or a variable: with commas, or as JSON.
-
-    >>> _listed("embed, final"), _listed('["embed"]'), _listed(["embed"])
-    (['embed', 'final'], ['embed'], ['embed'])
-    """
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError as error:
-            raise ValueError(f"expected names with commas between, or a JSON list, got {value!r}") from error
-    return [name.strip() for name in value.split(",")]
-
-
-def _dataset_name(name: str) -> str:
-    told = [problem.message for problem in name_problems(name)]
-    if name.endswith(".audit"):
-        told.append("expected a name that does not end in .audit, which a run gives to its companion")
-    if told:
-        raise ValueError("; ".join(told))
-    return name
-
-
-DatasetName = Annotated[str, AfterValidator(_dataset_name)]
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
-
-
-class Section(BaseModel):
-    """A section of the file: closed, so that a misspelt key is an error, and frozen."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class OutputSettings(Section):
-    """Where the dataset goes."""
-
-    root: str = Field(min_length=1, description="a folder, or s3://, gs://, az://")
-    dataset: DatasetName = Field(description="the dataset's name under the root")
-    max_quarantined_share: float = Field(
-        default=0.0, ge=0.0, le=1.0, description="of the prompts read; above it a run ends with exit code 1"
-    )
-
-
-class TensorSettings(Section):
-    """Which hidden states are kept."""
-
-    names: Names = Field(
-        min_length=1, description="embed, layer{b}, final, final_normed; with commas between"
-    )
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-
-
-class GenerateSettings(Section):
-    """The target answers first, and the states of its own text are captured.
-
-    Without this section the prompts have their answers. All but `n` and `batch` decide a dataset's content.
-    """
-
-    max_tokens: PositiveInt = Field(description="tokens of an answer at most; a sample's stand in prompts")
-    temperature: float = Field(default=0.0, ge=0.0, description="0 takes the likeliest token")
-    top_p: float = Field(default=1.0, gt=0.0, le=1.0, description="share of the probability to choose from")
-    stop: Names = Field(default=(), description="texts that end an answer, each a part of it")
-    n: PositiveInt = Field(default=1, description="answers to each prompt; a later run may ask for more")
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    on_truncated: Literal["keep", "quarantine"] = Field(
-        default="keep", description="what becomes of an answer that max_tokens cut"
-    )
-    batch: PositiveInt = Field(default=32, description="answers that a worker makes side by side")
-
-
-class PartSettings(Section):
-    """When a part closes, and when parts are committed."""
-
-    max_bytes: int = Field(default=1 << 30, ge=1 << 16, description="hidden bytes of a part")
-    max_samples: PositiveInt = 4096
-    commit_every_parts: PositiveInt = 64
-    commit_every_seconds: PositiveFloat = 600.0
-
-
-class AuditSettings(Section):
-    """The companion dataset `<dataset>.audit`: a few short samples with every boundary."""
-
-    samples: int = Field(default=8, ge=0, description="0 makes no audit set")
-    max_tokens: PositiveInt = 128
-    reference: Literal["auto", "hf", "engine", "none"] = Field(
-        default="auto",
-        description="what it is held against: transformers, the engine again, or (auto) the first that fits",
-    )
-
-
-class RaySettings(Section):
-    """Which cluster to join."""
-
-    address: str | None = Field(
-        default=None,
-        description="`auto`, HOST:PORT or ray://; empty: RAY_ADDRESS where set, else Ray is started here",
-    )
-
-
-class PlanSettings(Section):
-    """What `strata plan` may take as given instead of reading or measuring it."""
-
-    tokens_per_second: PositiveFloat | None = Field(
-        default=None, description="of the whole fleet; empty: measured by a short probe"
-    )
-    samples: PositiveInt | None = Field(default=None, description="instead of reading the prompts")
-    tokens_per_sample: PositiveFloat | None = Field(default=None, description="goes with samples")
-    model_config_file: str | None = Field(
-        default=None, description="a config.json to take the target's shape from, instead of the model"
-    )
-    answer_tokens: PositiveFloat | None = Field(
-        default=None, description="tokens expected of an answer; empty: half of generate.max_tokens"
-    )
-    probe_seconds: PositiveFloat = 10.0
-
-
-class RunConfig(BaseSettings):
-    """Everything of a run."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, extra="forbid", frozen=True
-    )
-
-    output: OutputSettings
-    prompts: PromptSettings
-    engine: EngineSettings
-    tensors: TensorSettings
-    generate: GenerateSettings | None = None
-    parts: PartSettings = PartSettings()
-    workers: WorkerSettings = WorkerSettings()
-    audit: AuditSettings = AuditSettings()
-    ray: RaySettings = RaySettings()
-    plan: PlanSettings = PlanSettings()
-
-
-def setting_names(model: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[str, ...]:
-    """Return every setting as it is written in a flag.
-
-    >>> "output.root" in setting_names(), "output" in setting_names()
-    (True, False)
-    """
-    names: list[str] = []
-    for name, field in model.model_fields.items():
-        section = _section(field.annotation)
-        names += [prefix + name] if section is None else setting_names(section, f"{prefix}{name}.")
-    return tuple(names)
-
-
-def _section(annotation: Any) -> type[BaseModel] | None:
-    """Return the section of a field, also of one that may be absent."""
-    given = [one for one in get_args(annotation) if one is not NoneType]
-    if len(given) == 1:
-        annotation = given[0]
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def load_config(flags: Sequence[str], file: Path | None, prog: str) -> RunConfig:
@@ -218,8 +62,15 @@ def load_config(flags: Sequence[str], file: Path | None, prog: str) -> RunConfig
     content = _toml(file) if file else {}
     flag_values = _flag_values(given, prog, problems)
     variable_values = _variable_values(problems)
+    values: dict[str, Any] = {}
 
     class Sourced(RunConfig):
+        @model_validator(mode="before")
+        @classmethod
+        def keep(cls, given: dict[str, Any]) -> dict[str, Any]:
+            values.update(given)
+            return given
+
         @classmethod
         def settings_customise_sources(
             cls,
@@ -231,16 +82,28 @@ def load_config(flags: Sequence[str], file: Path | None, prog: str) -> RunConfig
             given = (InitSettingsSource(settings_cls, values) for values in (flag_values, variable_values))
             return *given, init_settings
 
+    config: RunConfig
     try:
         config = Sourced(**content)
     except ValidationError as error:
         problems += by_setting(_placed(validation_problems(error), names), names)
-    else:
-        problems += _contradictions(config)
-        if not problems:
-            return RunConfig.model_validate(config.model_dump())
+        config = readable(values)
+    problems += contradictions(config, wrong_settings(problems))
+    if not problems:
+        return RunConfig.model_validate(_sized(config.model_dump()))
     where = f"{file}, environment and flags" if file else "environment and flags, no --config FILE"
     raise ConfigError(f"the configuration cannot be used ({where})", problems)
+
+
+def _sized(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with the length of vLLM's requests that the run's samples need.
+
+    Its default is the model's whole length, for which it takes a cache.
+    """
+    vllm = values["engine"]["vllm"]
+    if values["engine"]["name"] == "vllm" and vllm["max_model_len"] is None:
+        vllm["max_model_len"] = values["prompts"]["max_tokens"] + 1
+    return values
 
 
 def print_settings(parser: ArgumentParser) -> None:
@@ -320,7 +183,7 @@ def _placed(problems: Sequence[Problem], names: Sequence[str]) -> list[Problem]:
     """
     placed: list[Problem] = []
     for problem in problems:
-        section = _section(getattr(RunConfig.model_fields.get(problem.where), "annotation", None))
+        section = section_of(getattr(RunConfig.model_fields.get(problem.where), "annotation", None))
         named = re.match(r"(\w+): (.*)", problem.message)
         if section is not None and problem.kind == "missing":
             required = [name for name, field in section.model_fields.items() if field.is_required()]
@@ -333,50 +196,3 @@ def _placed(problems: Sequence[Problem], names: Sequence[str]) -> list[Problem]:
         else:
             placed.append(problem)
     return placed
-
-
-def _contradictions(config: RunConfig) -> list[Problem]:
-    problems: list[Problem] = []
-    if not all(config.prompts.paths):
-        message = "expected a file, folder, glob or hub id, got an empty text"
-        problems.append(Problem(where="prompts.path", kind="empty", message=message))
-    if config.tensors.dtype != config.engine.dtype:
-        message = f"expected {config.engine.dtype} as engine.dtype, got {config.tensors.dtype}"
-        repair = "states are kept as they are computed, never cast"
-        problems.append(Problem(where="tensors.dtype", kind="dtype", message=message, repair=repair))
-    if config.audit.reference == "hf" and not config.engine.model:
-        message = f"expected auto, engine or none for the engine {config.engine.name}, got hf"
-        problems.append(Problem(where="audit.reference", kind="audit", message=message))
-    problems += placement_problems(config.workers, config.engine)
-    problems += _generate_problems(config)
-    if (config.plan.samples is None) != (config.plan.tokens_per_sample is None):
-        message = "expected samples and tokens_per_sample together, got one"
-        problems.append(Problem(where="plan", kind="plan", message=message))
-    return problems
-
-
-def _generate_problems(config: RunConfig) -> list[Problem]:
-    generate = config.generate
-    if generate is None:
-        return []
-    told: list[tuple[str, str, str]] = []
-    if config.engine.name not in ANSWERING:
-        expected = f"expected one of {', '.join(sorted(ANSWERING))}, whose target can answer"
-        told.append(("engine.name", f"{expected}, got {config.engine.name}", "or leave [generate] out"))
-    if generate.n > 1 and generate.temperature == 0:
-        message = f"expected 1 at temperature 0, where all answers are the same, got {generate.n}"
-        told.append(("generate.n", message, "set generate.temperature above 0"))
-    if generate.max_tokens >= config.prompts.max_tokens:
-        message = (
-            f"expected fewer than prompts.max_tokens = {config.prompts.max_tokens}, which holds the prompt "
-            f"and its answers, got {generate.max_tokens}"
-        )
-        told.append(("generate.max_tokens", message, "raise prompts.max_tokens"))
-    if not all(generate.stop):
-        told.append(("generate.stop", "expected texts, got an empty one", "leave it out"))
-    if generate.stop and config.engine.name == "synthetic":
-        told.append(("generate.stop", "expected none for the engine synthetic, which has no text", ""))
-    return [
-        Problem(where=where, kind="generate", message=message, repair=repair or None)
-        for where, message, repair in told
-    ]

@@ -4,59 +4,30 @@ What decides the states (model, revision, dtype, attention) and where they are c
 into a batch is not an engine's matter.
 """
 
-from typing import Literal, Self
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
 
+from datagen.engines.owned_arguments import SGLANG_OWNED, VLLM_OWNED, without_owned
 from schemas.schema import DType
 
 EngineName = Literal["hf", "openai", "sglang", "synthetic", "vllm"]
 Device = Literal["auto", "cpu", "cuda"]
 
-SGLANG_OWNED = frozenset(
-    {
-        "context_length",
-        "disable_radix_cache",
-        "dtype",
-        "enable_return_aux_hidden_states",
-        "enable_return_hidden_states",
-        "mem_fraction_static",
-        "model_path",
-        "pp_size",
-        "return_aux_hidden_state_layer_ids",
-        "return_hidden_states_mode",
-        "revision",
-        "skip_tokenizer_init",
-        "speculative_algorithm",
-        "speculative_draft_model_path",
-        "tokenizer_path",
-        "tp_size",
-        "trust_remote_code",
-    }
-)
-"""Arguments of SGLang that are settings of ours, or that its capture rests on."""
 CHOOSING = frozenset({"openai", "sglang", "vllm"})
 """Engines that place and compute a model as their own settings say."""
-OWNED = frozenset(
-    {
-        "async_scheduling",
-        "distributed_executor_backend",
-        "dtype",
-        "enable_prefix_caching",
-        "enforce_eager",
-        "generation_config",
-        "kv_transfer_config",
-        "max_model_len",
-        "model",
-        "pipeline_parallel_size",
-        "speculative_config",
-        "tensor_parallel_size",
-        "tokenizer",
-        "trust_remote_code",
-        "worker_extension_cls",
-    }
-)
-"""Arguments of vLLM that are settings of ours, or that its extraction rests on."""
+LENIENT = {"rules": False}
+"""A validation's context in which what an engine needs, or has no use for, is let pass."""
 
 
 class SyntheticSettings(BaseModel):
@@ -74,7 +45,7 @@ class SyntheticSettings(BaseModel):
 
 
 class VllmSettings(BaseModel):
-    """How a vLLM is started; what its extraction rests on (`OWNED`) is the engine's to say."""
+    """How a vLLM is started; what its extraction rests on (`VLLM_OWNED`) is the engine's to say."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -83,7 +54,7 @@ class VllmSettings(BaseModel):
     executor: Literal["mp", "ray"] = "mp"
     """Where the ranks of tensor parallel run: processes of the worker's host, or Ray actors of several."""
     max_model_len: PositiveInt | None = None
-    """Tokens of a request at most, the one that it says included; unset is the model's own."""
+    """Tokens of a request at most, the one that it says included; unset is that of the samples."""
     max_num_batched_tokens: PositiveInt | None = None
     """Tokens of one forward at most; longer samples go through in pieces. Unset is vLLM's choice."""
     max_num_seqs: PositiveInt | None = None
@@ -92,14 +63,8 @@ class VllmSettings(BaseModel):
     """The share of a GPU's memory that vLLM takes (of the host's, on the CPU); unset is vLLM's choice."""
     kv_cache_gib: float | None = Field(default=None, gt=0)
     """Memory of the cache, the hidden states of the requests under way included; replaces the share."""
-    arguments: dict[str, JsonValue] = {}
-    """More arguments of `vllm.LLM`, by their own names."""
-
-    @model_validator(mode="after")
-    def _nothing_that_is_owned(self) -> Self:
-        if owned := sorted(set(self.arguments) & OWNED):
-            raise ValueError(f"arguments: expected none that the engine sets itself, got {', '.join(owned)}")
-        return self
+    arguments: Annotated[dict[str, JsonValue], AfterValidator(partial(without_owned, owned=VLLM_OWNED))] = {}
+    """More arguments of `vllm.LLM`, by their own names; a dataset's runs must have the same."""
 
 
 class OpenaiSettings(BaseModel):
@@ -140,14 +105,10 @@ class SglangSettings(BaseModel):
     """Tokens of a request at most, the one that it says included; unset is the model's own."""
     mem_fraction_static: float | None = Field(default=None, gt=0, lt=1)
     """The share of a GPU's memory for weights and cache; unset is SGLang's choice."""
-    arguments: dict[str, JsonValue] = {}
-    """More arguments of `sglang.Engine`, by their own names."""
-
-    @model_validator(mode="after")
-    def _nothing_that_is_owned(self) -> Self:
-        if owned := sorted(set(self.arguments) & SGLANG_OWNED):
-            raise ValueError(f"arguments: expected none that the engine sets itself, got {', '.join(owned)}")
-        return self
+    arguments: Annotated[
+        dict[str, JsonValue], AfterValidator(partial(without_owned, owned=SGLANG_OWNED))
+    ] = {}
+    """More arguments of `sglang.Engine`, by their own names; a dataset's runs must have the same."""
 
 
 class EngineSettings(BaseModel):
@@ -158,7 +119,7 @@ class EngineSettings(BaseModel):
     name: EngineName = "hf"
     """`hf` is transformers, `vllm` and `sglang` run inside the worker, `openai` asks a vLLM server over HTTP;
     `synthetic` makes tensors up, for tests."""
-    model: str | None = None
+    model: str | None = Field(default=None, validate_default=True)
     """A folder with `config.json` and safetensors files, or a hub id; `synthetic` has none."""
     revision: str | None = None
     """A branch, tag or commit of a hub id; a folder has none."""
@@ -183,15 +144,38 @@ class EngineSettings(BaseModel):
     openai: OpenaiSettings = OpenaiSettings()
     """The server that the engine `openai` asks."""
 
-    @model_validator(mode="after")
-    def _a_model_where_one_is_needed(self) -> Self:
-        if self.name != "synthetic" and not self.model:
-            raise ValueError(f"model: expected a folder or a hub id for the engine {self.name}, got none")
-        if self.name == "synthetic" and self.model:
-            raise ValueError(f"model: expected none for the engine synthetic, got {self.model!r}")
-        if self.device_map is not None and self.device == "cpu":
-            raise ValueError("device_map: expected none with device cpu, got " + repr(self.device_map))
-        for name in ("device_map", "attn_implementation"):
-            if self.name in CHOOSING and getattr(self, name) is not None:
-                raise ValueError(f"{name}: expected none for the engine {self.name}, which chooses itself")
-        return self
+    @field_validator("model")
+    @classmethod
+    def _a_model_where_one_is_needed(cls, model: str | None, info: ValidationInfo) -> str | None:
+        name = _engine_of(info)
+        if name is not None and name != "synthetic" and not model:
+            raise ValueError(f"expected a folder or a hub id for the engine {name}, got none")
+        if name == "synthetic" and model:
+            raise ValueError(f"expected none for the engine synthetic, got {model!r}")
+        return model
+
+    @field_validator("device", "device_map", "attn_implementation", "threads")
+    @classmethod
+    def _nothing_that_is_ignored(cls, value: Any, info: ValidationInfo) -> Any:
+        name, field = _engine_of(info), cls.model_fields[str(info.field_name)]
+        if name in CHOOSING and value != field.default:
+            expected = field.default or "none"
+            raise ValueError(
+                f"expected {expected} for the engine {name}, which chooses itself, got {value!r}"
+            )
+        if name is not None and info.field_name == "device_map" and info.data.get("device") == "cpu":
+            raise ValueError(f"expected none with device cpu, got {value!r}")
+        return value
+
+    @property
+    def arguments(self) -> dict[str, JsonValue]:
+        """What is handed to the engine's own library beside what is set here."""
+        return {"vllm": self.vllm.arguments, "sglang": self.sglang.arguments}.get(self.name, {})
+
+
+def _engine_of(info: ValidationInfo) -> EngineName | None:
+    """Return the engine whose rules hold, `None` where its name is wrong or rules are let be."""
+    if info.context == LENIENT:
+        return None
+    name: EngineName | None = info.data.get("name")
+    return name

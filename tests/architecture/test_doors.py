@@ -49,10 +49,12 @@ DOORS: dict[str, tuple[str, ...]] = {
         "datagen.engines.settings",
         "datagen.placement",
         "datagen.prompts.settings",
+        "datagen.readable",
+        "datagen.run_settings",
         "schemas",
         "service",
     ),
-    "pydantic_settings": ("datagen.config", "service.settings"),
+    "pydantic_settings": ("datagen.config", "datagen.run_settings", "service.settings"),
     "ray": (
         "datagen.driver.cluster",
         "datagen.driver.fleet",

@@ -123,6 +123,70 @@ def test_contradictions_are_named(tmp_path: Path, change: tuple[str, str], told:
     assert told in str(caught.value)
 
 
+def told_of(file: Path, *flags: str) -> dict[str, str]:
+    with pytest.raises(ConfigError) as caught:
+        load_config(flags, file, "strata run")
+    wheres = [problem.where for problem in caught.value.problems]
+    assert len(wheres) == len(set(wheres))
+    return {problem.where: problem.message for problem in caught.value.problems}
+
+
+def test_what_contradicts_is_told_beside_what_is_wrong(tmp_path: Path) -> None:
+    file = write(tmp_path, MINIMAL.replace('model = "data/models/small"', 'name = "vllm"'))
+    flags = {
+        "engine.device_map": "auto",
+        "engine.device": "cpu",
+        "engine.threads": "2",
+        "engine.attn_implementation": "sdpa",
+        "engine.vllm.arguments": '{"quantization": "fp8", "revision": "x"}',
+        "workers.gpus": "1.5",
+        "generate.max_tokens": "99999",
+        "generate.temperature": "0.001",
+        "plan.samples": "3",
+        "parts.max_samples": "none",
+    }
+    words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+    told = told_of(file, *words)
+    beside = {"engine.model", "engine.vllm.tensor_parallel", "plan"}
+    assert set(told) == (set(flags) | beside) - {"plan.samples"}
+    assert told["workers.gpus"].endswith("got 1.5")
+    assert told["generate.temperature"] == "expected 0, or from 0.01 to 2, for the engine vllm, got 0.001"
+    assert "quantization (change the model's files" in told["engine.vllm.arguments"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--engine.dtype", "float64"), {"engine.dtype"}),
+        (
+            ("--engine.name", "vlm", "--generate.max_tokens", "8", "--generate.temperature", "9"),
+            {"engine.name"},
+        ),
+        (("--generate.temperature", "0", "--generate.n", "3"), {"generate.max_tokens", "generate.n"}),
+        (("--prompts.path=", "--generate.max_tokens", "5000"), {"prompts.path", "generate.max_tokens"}),
+        (("--workers.gpus", "many", "--workers.nodes", "2"), {"workers.gpus"}),
+    ],
+)
+def test_a_wrong_setting_contradicts_nothing(tmp_path: Path, flags: tuple[str, ...], told: set[str]) -> None:
+    assert set(told_of(write(tmp_path), *flags)) == told
+
+
+def test_a_section_that_lacks_what_it_needs_is_held_against_the_others_all_the_same(tmp_path: Path) -> None:
+    file = write(tmp_path, MINIMAL.replace('path = "prompts.jsonl"', "max_tokens = 8"))
+    assert set(told_of(file, "--generate.max_tokens", "8")) == {"prompts.path", "generate.max_tokens"}
+
+
+def test_vllm_is_asked_for_the_length_that_the_samples_need(tmp_path: Path) -> None:
+    def length(*flags: str) -> int | None:
+        return load_config(flags, write(tmp_path), "strata run").engine.vllm.max_model_len
+
+    assert length() is None
+    assert length("--engine.name", "vllm", "--prompts.max_tokens", "300") == 301
+    generate = ("--generate.max_tokens", "20")
+    assert length("--engine.name", "vllm", "--prompts.max_tokens", "300", *generate) == 301
+    assert length("--engine.name", "vllm", "--engine.vllm.max_model_len", "64") == 64
+
+
 @pytest.mark.parametrize("text", ["[output", "\x00"], ids=["torn", "binary"])
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match="expected a TOML file"):
