@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import math
 import pkgutil
 from collections.abc import Callable
 from dataclasses import asdict
@@ -33,7 +34,7 @@ def table_of(rows: dict[str, list[Row]]) -> Table:
             verdict = {None: "", True: "holds", False: "BELOW" if not row.at_most else "ABOVE"}[row.holds]
             table.add_row(
                 f"{name}: {row.name}",
-                f"{row.value:,.3g}" if row.value < 1000 else f"{row.value:,.0f}",
+                value_of(row),
                 row.unit,
                 "" if row.ratio is None else f"{row.ratio:.2f}",
                 row.baseline or "",
@@ -41,6 +42,19 @@ def table_of(rows: dict[str, list[Row]]) -> Table:
                 verdict,
             )
     return table
+
+
+def value_of(row: Row) -> str:
+    """Return a row's value with three digits, nothing where none was measured."""
+    if math.isnan(row.value):
+        return ""
+    return f"{row.value:,.3g}" if row.value < 1000 else f"{row.value:,.0f}"
+
+
+def as_data(name: str, row: Row) -> dict[str, object]:
+    """Return a row as JSON types; a value that was not measured is null."""
+    value = None if math.isnan(row.value) else row.value
+    return {"measurement": name, **asdict(row), "value": value, "holds": row.holds}
 
 
 def main() -> None:
@@ -56,7 +70,7 @@ def main() -> None:
         rows[name] = known[name]()
         if asked.json:
             for row in rows[name]:
-                console.out(json.dumps({"measurement": name, **asdict(row), "holds": row.holds}))
+                console.out(json.dumps(as_data(name, row)))
     if not asked.json:
         console.print(table_of(rows))
 

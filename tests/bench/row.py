@@ -1,5 +1,6 @@
 """One measured figure beside its baseline; the ratio is what counts, the machine moves both."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 class Row:
     """A line of the table: `ratio` is value over `baseline`, and `goal` what it is meant to reach.
 
-    A goal is a floor unless `at_most`; a row without one is there for comparison.
+    A goal is a floor unless `at_most`; a row without one is there for comparison. Where nothing was
+    measured the value is NaN, and the name says why.
     """
 
     name: str
@@ -24,9 +26,9 @@ class Row:
     @property
     def holds(self) -> bool | None:
         """Whether the ratio (or the value, where there is none) reaches the goal; `None` without one."""
-        if self.goal is None:
-            return None
         measured = self.value if self.ratio is None else self.ratio
+        if self.goal is None or math.isnan(measured):
+            return None
         return measured <= self.goal if self.at_most else measured >= self.goal
 
 

@@ -199,7 +199,11 @@ def test_a_plan_by_given_numbers_refuses_what_the_engine_cannot_give_of_such_a_m
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    own = {"plan__samples": 10, "plan__tokens_per_sample": 100, "plan__tokens_per_second": 100}
+    own: dict[str, object] = {
+        "plan__samples": 10,
+        "plan__tokens_per_sample": 100,
+        "plan__tokens_per_second": 100,
+    }
     own |= {name: value for name, value in changes.items() if name != "layer_ids"}
     given = words(tmp_path, plan__model_config_file=tmp_path / "config.json", **own)
     at = given.index("--engine.name")

@@ -1,7 +1,7 @@
 """How fast vLLM hands states over: our engine, its own connector to files, plain prefill; the engine hf too.
 
-`python -m tests.with_vllm.measure` prints tokens a second of real SmolLM2 in bfloat16, 5 tensors a token, as
-the best of three goes, each way in a process of its own and in turn, and the ratios. A ratio decides nothing.
+Tokens a second of real SmolLM2 in bfloat16, 5 tensors a token, as the best of three goes, each way in a
+process of its own inside, which `tests.bench.vllm_capture` starts in turn.
 """
 
 import json
@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from tests.with_vllm.environment import ROOT, variables
 
 IDS = (0, 2, 15, 27, 30)
 NAMES = ("embed", "layer2", "layer15", "layer27", "final")
-SAMPLES, LENGTH, GOES, ROUNDS = 32, 128, 3, 2
-WAYS = ("engine vllm", "vLLM to files", "vLLM prefill", "engine hf")
+SAMPLES, LENGTH, GOES = 32, 128, 3
+Way = Literal["engine vllm", "vLLM to files", "vLLM prefill", "engine hf"]
+WAYS: tuple[Way, ...] = get_args(Way)
 
 
 def prompts() -> list[list[int]]:
@@ -105,25 +106,16 @@ def measure(way: str) -> float:
     return SAMPLES * LENGTH / min(seconds)
 
 
-def main() -> None:
-    """Measure each way in turn, or the one that is named."""
-    if len(sys.argv) > 1:
-        sys.stdout.write(json.dumps({"tokens_per_second": measure(sys.argv[1])}) + "\n")
-        sys.stdout.flush()
-        os._exit(0)
-    best = dict.fromkeys(WAYS, 0.0)
-    for _ in range(ROUNDS):
-        for way in WAYS:
-            command = [str(vllm_cpu.PYTHON), "-m", "tests.with_vllm.measure", way]
-            inside = variables() | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-            done = subprocess.run(
-                command, cwd=ROOT, env=inside, stdout=subprocess.PIPE, text=True, check=True
-            )
-            best[way] = max(best[way], json.loads(done.stdout.splitlines()[-1])["tokens_per_second"])
-    ours = best["engine vllm"]
-    for way, rate in best.items():
-        sys.stdout.write(f"{way:16s} {rate:8.0f} tokens/s   engine vllm is {ours / rate:.2f} of it\n")
+def asked(way: Way) -> float:
+    """Return tokens a second one way, in a process inside; raises `CalledProcessError` where it fails."""
+    command = [str(vllm_cpu.PYTHON), "-m", "tests.with_vllm.measure", way]
+    inside = variables() | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    done = subprocess.run(command, cwd=ROOT, env=inside, stdout=subprocess.PIPE, text=True, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1])["tokens_per_second"])
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(json.dumps({"tokens_per_second": measure(sys.argv[1])}) + "\n")
+    sys.stdout.flush()
+    # A vLLM that ends by itself waits for what it no longer needs.
+    os._exit(0)
