@@ -3,6 +3,7 @@
 With `cluster`, `replica` and `worker`, the only modules that know Ray.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from datagen.checks import Calibration
 from datagen.config import RaySettings
 from datagen.driver.cluster import Place, join_cluster, living_nodes, release, reserve
-from datagen.driver.replica import BeyondRepairError, Lost, Made, Replica, Told, cause_of
+from datagen.driver.replica import BeyondRepairError, Lost, Made, Replica, Told, cause_of, first_line
 from datagen.driver.sameness import differences
 from datagen.driver.trials import Trials
 from datagen.errors import FleetError
@@ -25,6 +26,8 @@ from datagen.worker.write_behind import UnitProgress
 from schemas.errors import StrataError
 from schemas.problem import Problem
 
+LOG = logging.getLogger(__name__)
+CLOSING_SECONDS = 30.0
 # Ray's stubs do not know that an actor class takes concurrency groups.
 _REMOTE: Any = ray.remote(concurrency_groups={STATUS: 1})  # type: ignore[call-overload]
 
@@ -46,6 +49,7 @@ class Fleet:
         self._replicas: list[Replica] = []
         self._trials = Trials()
         self._own_ray = False
+        self._loaded = False
         self._calibration = Calibration()
 
     def start(self, most: int) -> list[WorkerFacts]:
@@ -62,7 +66,7 @@ class Fleet:
             for number, place in enumerate(places)
         ]
         facts = [self._describe(replica) for replica in self._replicas]
-        self._first = facts[0]
+        self._first, self._loaded = facts[0], True
         return facts
 
     def _check(self, came_back: WorkerFacts) -> None:
@@ -227,13 +231,35 @@ class Fleet:
             replica.actor.wind_up.remote()
 
     def close(self) -> None:
-        """Let the workers go, and Ray with them where it was started here."""
-        for replica in self._replicas:
-            ray.kill(replica.actor)
-        release([replica.place for replica in self._replicas])
-        self._replicas = []
-        if self._own_ray:
-            ray.shutdown()
+        """Let the workers go, and Ray with them where it was started here.
+
+        Their engines are closed before, but for those of workers that load or are at a unit: these are
+        stopped at once, and what they leave outside of their process the next engine on their host removes.
+        """
+        try:
+            if self._loaded:
+                idle = [one for one in self._replicas if one.stage == "well" and not one.in_flight]
+                self._close_engines([replica.actor.close.remote() for replica in idle])
+        finally:
+            for replica in self._replicas:
+                ray.kill(replica.actor)
+            release([replica.place for replica in self._replicas])
+            self._replicas = []
+            if self._own_ray:
+                ray.shutdown()
+
+    @staticmethod
+    def _close_engines(asked: list[Any]) -> None:
+        if not asked:
+            return
+        closed, late = ray.wait(asked, num_returns=len(asked), timeout=CLOSING_SECONDS)
+        if late:
+            LOG.warning("%d engines were not closed within %g s, and are stopped", len(late), CLOSING_SECONDS)
+        for one in closed:
+            try:
+                ray.get(one)
+            except RayError as error:
+                LOG.warning("an engine could not be closed: %s", first_line(error))
 
 
 def _of_units_in_hand(replica: Replica) -> UnitProgress | None:

@@ -231,7 +231,7 @@ class Replica:
         if isinstance(error, ActorDiedError):
             ray.kill(self.actor)
             self.actor, self.asked = self._new_actor(self.place), None
-        self._pause(2.0)
+        self._pause(0.5)  # Ray takes its time to say that it is not back yet
         return []
 
     def _count_trial(self, cause: StrataError) -> None:

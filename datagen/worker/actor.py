@@ -248,6 +248,12 @@ class Worker:
         self._engine.submit([prompt.input_ids.tolist() for prompt in batch]).result()
         return sum(len(prompt.input_ids) for prompt in batch)
 
+    def close(self) -> None:
+        """Let the engine go, and what it has outside of this process: memory, files, processes of its own."""
+        engine = self.__dict__.pop("_engine", None)  # none that was never opened is opened for this
+        if engine is not None:
+            engine.close()
+
     @ray.method(concurrency_group=STATUS)  # type: ignore[untyped-decorator, unused-ignore]
     def status(self) -> UnitProgress:
         """Return how far the unit in hand is."""

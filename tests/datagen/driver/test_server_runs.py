@@ -85,6 +85,18 @@ def test_a_run_holds_what_the_model_says_though_its_server_breaks_on_the_way(
 
 
 @pytest.mark.usefixtures("cluster")
+def test_what_a_request_that_was_given_up_left_is_gone_when_the_run_is(
+    server: StateServer, tmp_path: Path
+) -> None:
+    server.faults.clear()
+    server.faults.extend([None, "late"])
+    config = config_of(tmp_path, server, audit__samples=0, engine__openai__timeout_seconds=2)
+    summary = run(config)
+    assert (summary.outcome, summary.n_samples, summary.quarantined) == ("complete", len(LENGTHS), {})
+    assert list(server.shared.iterdir()) == []
+
+
+@pytest.mark.usefixtures("cluster")
 def test_while_the_server_is_away_the_run_waits_and_blames_nobody(
     server: StateServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

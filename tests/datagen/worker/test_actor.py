@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from datagen.driver.driver import open_job, work_order
-from datagen.engines.base import Answer
+from datagen.engines.base import Answer, Engine
+from datagen.engines.errors import EngineError
+from datagen.engines.opening import open_engine
+from datagen.engines.settings import EngineSettings
 from datagen.planning.units import Unit
 from datagen.worker.actor import Worker
+from schemas.schema import Schema
 from tests.datagen.driver.test_generate_runs import LENGTHS, generating, write_asks
 
 
@@ -40,3 +44,25 @@ def test_told_to_stop_it_keeps_every_answer_that_is_there(tmp_path: Path, calls:
     assert {prompt.prompt_id for prompt in result.unfinished} == {one.prompt_id for one in job.todo} - begun
     waiting = worker.make(Unit("1", job.todo))
     assert (waiting.part, len(waiting.unfinished)) == (None, len(job.todo))
+
+
+def test_closed_it_closes_its_engine_and_opens_none_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_asks(tmp_path / "prompts.jsonl", LENGTHS)
+    opened: list[Engine] = []
+
+    def opening(settings: EngineSettings, schema: Schema) -> Engine:
+        opened.append(open_engine(settings, schema))
+        return opened[-1]
+
+    monkeypatch.setattr("datagen.worker.actor.open_engine", opening)
+    worker = Worker(work_order(open_job(generating(tmp_path))))
+    worker.close()
+    assert opened == []
+    worker.describe()
+    worker.close()
+    worker.close()
+    (engine,) = opened
+    with pytest.raises(EngineError, match="closed"):
+        engine.submit([[1, 2]])
