@@ -19,7 +19,9 @@ OnTooLong = Literal["truncate", "quarantine"]
 class Provenance(Record):
     """Everything that decides the content of a sample beside the schema and the prompt.
 
-    `dtype` is what the engine computes in; the tensors' own dtype stands in the schema.
+    `dtype` is what the engine computes in; the tensors' own dtype stands in the schema. `engine_arguments` go
+    to the engine's own library as they are; `None` in records of before they were kept: nothing is held
+    against these.
     """
 
     engine: str
@@ -30,6 +32,7 @@ class Provenance(Record):
     on_too_long: OnTooLong
     min_trained_tokens: int = Field(ge=0)
     sampling: dict[str, object] | None = None
+    engine_arguments: dict[str, object] | None = None
 
     def fatal_differences(self, earlier: "Provenance") -> tuple[Problem, ...]:
         """Return every difference from the `earlier` run of a dataset that forbids adding to it."""
@@ -43,6 +46,7 @@ class Provenance(Record):
             )
             for field in mine
             if mine[field] != theirs[field]
+            and not (field == "engine_arguments" and earlier.engine_arguments is None)
         )
 
 

@@ -1,7 +1,8 @@
 """What a dataset already holds, and whether this run may add to it.
 
 Fatal when different: the schema (the target's weights, quantisation, tokenizer and chat template are in it),
-the engine and its version, dtype, truncation, mode, sampling. Then a run is refused with all differences.
+the engine, its version and arguments, dtype, truncation, mode, sampling. Then a run is refused with all
+differences.
 """
 
 from dataclasses import dataclass

@@ -210,4 +210,5 @@ def provenance_of(config: RunConfig, sampling: Sampling | None) -> Provenance:
         on_too_long=config.prompts.on_too_long,
         min_trained_tokens=config.prompts.min_trained_tokens,
         sampling=decisive,
+        engine_arguments=dict(config.engine.arguments),
     )

@@ -14,6 +14,7 @@ CHANGES: dict[str, object] = {
     "on_too_long": "quarantine",
     "min_trained_tokens": 2,
     "sampling": {"temperature": 0.8, "seed": 7, "stop": []},
+    "engine_arguments": {},
 }
 
 
@@ -36,6 +37,13 @@ def test_a_field_that_differs_is_one_problem_with_both_values(field: str) -> Non
     assert (problem.where, problem.kind, problem.severity) == (field, "provenance", "error")
     ours, theirs = CHANGES[field], PROVENANCE.model_dump()[field]
     assert problem.message == f"expected {theirs!r} as in the dataset, got {ours!r}"
+
+
+def test_arguments_are_not_held_against_a_record_that_has_none() -> None:
+    before = PROVENANCE.model_copy(update={"engine_arguments": None})
+    assert PROVENANCE.fatal_differences(before) == ()
+    (problem,) = before.fatal_differences(PROVENANCE)
+    assert problem.where == "engine_arguments"
 
 
 def test_all_fields_that_differ_are_said_at_once() -> None:

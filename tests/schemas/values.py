@@ -54,6 +54,7 @@ PROVENANCE = Provenance(
     on_too_long="truncate",
     min_trained_tokens=1,
     sampling={"temperature": 0.7, "seed": 7, "stop": ["é", "\n"]},
+    engine_arguments={"block_size": 32},
 )
 DATASET = DatasetRecord(dataset_id="1" * 32, name="demo", created_at=MADE_AT)
 PART = PartRecord(

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from datagen.config import RunConfig
+from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
 from datagen.planning import preparation
-from datagen.planning.preparation import prepare
+from datagen.planning.preparation import prepare, provenance_of
 from schemas.target import Target
 from tests.datagen.run_builders import synthetic_config, write_prompts
 
@@ -35,3 +36,14 @@ def test_and_refuses_messages_by_name(config: RunConfig, tmp_path: Path) -> None
     (tmp_path / "prompts.jsonl").write_text('{"messages": [{"role": "user", "content": "hello"}]}\n')
     with pytest.raises(ConfigError, match="no chat template to render them"):
         prepare(config, "run")
+
+
+@pytest.mark.parametrize(("name", "kept"), [("vllm", {"block_size": 32}), ("sglang", {}), ("hf", {})])
+def test_what_goes_to_the_engine_as_it_is_is_provenance(
+    config: RunConfig, name: str, kept: dict[str, int]
+) -> None:
+    engine = EngineSettings.model_validate(
+        {"name": name, "model": "m", "vllm": {"arguments": {"block_size": 32}}}
+    )
+    made = provenance_of(config.model_copy(update={"engine": engine}), None)
+    assert made.engine_arguments == kept
