@@ -17,6 +17,7 @@ from datagen.replay.replaying import Answer, Replay, replay
 from datagen.replay.score import DEFINITIONS
 from datagen.replay.screening import Findings
 from datagen.replay.telling import Row, as_data, lines, rows
+from datagen.replay.verdict_words import boundaries_of
 from schemas.command import Parser, at_least_one, local_path
 from schemas.consumers.declared import names
 
@@ -131,7 +132,8 @@ def _print(answer: Answer, console: Console) -> None:
     console.print(_table(rows(answer, answer.findings), answer.findings))
     if answer.boundaries is not None:
         console.print()
-        console.print(_heading("audit set", answer.boundaries, "every boundary"), markup=False)
+        having = boundaries_of(answer.boundaries, answer.n_layers)
+        console.print(_heading("audit set", answer.boundaries, having), markup=False)
         console.print(_table(rows(answer, answer.boundaries), answer.boundaries))
     console.print()
     for line in lines(answer):

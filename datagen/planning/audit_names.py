@@ -13,8 +13,8 @@ from schemas.schema import Schema
 SHOWN = 6
 """Names in a sentence."""
 NO_AUDIT = (
-    "none (audit.samples = 0): no tensor is held against a witness, no part against norms, "
-    "no sample against rows or its ids; what the engine does not prove itself is taken on trust"
+    "none (audit.samples = 0): no tensor is held against a witness, no part against norms, no sample against "
+    "rows of its beginning or what its ids foresee; what the engine does not prove itself is taken on trust"
 )
 
 
