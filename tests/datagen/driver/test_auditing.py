@@ -169,3 +169,17 @@ def test_a_run_without_an_audit_set_says_what_is_not_checked(serving: Serving, t
     found, _ = audited(config_of(tmp_path, serving((0, 1, 3)), audit__samples=0), said)
     assert found.proven_by.startswith("none (audit.samples = 0): no tensor is held against a witness")
     assert found.proven_by in said.text
+
+
+def test_a_set_without_a_last_state_is_proven_by_its_witness_alone(serving: Serving, tmp_path: Path) -> None:
+    config = config_of(
+        tmp_path, serving((0, 1, 2)), engine__openai__layer_ids="[0, 1, 2]", tensors__names="embed,layer2"
+    )
+    found, fleet = audited(config)
+    assert audit_set(tmp_path).snapshot().schema.names == ("embed", "layer1", "layer2")
+    (record,) = audit_set(tmp_path).calibrations()
+    assert (record.positions, record.agreeing) == (0, 0)
+    assert [one.name for one in record.tensors] == ["embed", "layer1", "layer2"]
+    assert "the head was not asked: there is no final" in found.proven_by
+    assert "by no last states" in found.bound_by
+    assert set(fleet.calibration.profiles) == {"embed", "layer1", "layer2"}
