@@ -16,15 +16,24 @@ from schemas.target import Target
 def norm_of(snapshot: Snapshot, model: str | None) -> FinalNorm | None:
     """Return the norm that a version's dataset keeps; else, where it is needed, that of `model`.
 
-    A model is a folder or a hub id.
+    A model is a folder or a hub id. Where a norm is kept, the model's must be the same.
 
     Raises `ConfigError` where `model` is not the dataset's target, `OpeningError` where its files do not tell
     the norm, and `CorruptError` where the kept one is damaged.
     """
     kept, names = snapshot.final_norm(), snapshot.schema.names
-    if kept is not None or model is None or FINAL_NORMED in names or FINAL not in names:
+    if model is None or (kept is None and (FINAL_NORMED in names or FINAL not in names)):
         return kept
-    return norm_of_model(model, snapshot.schema.target)
+    given = norm_of_model(model, snapshot.schema.target)
+    if kept is not None and given.content != kept.content:
+        told = [f"{norm.recipe}; weights {norm.sha256[:16]}" for norm in (kept, given)]
+        message = f"expected the norm that the dataset keeps ({told[0]}), got {told[1]}"
+        repair = "leave it out, or give the model that the dataset was made with"
+        problem = Problem(where=model, kind="final_norm", message=message, repair=repair)
+        raise ConfigError(
+            f"{model} is not {snapshot.schema.target.model_id}, whose states these are", [problem]
+        )
+    return kept or given
 
 
 def norm_of_model(model: str, target: Target) -> FinalNorm:

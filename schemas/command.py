@@ -46,6 +46,18 @@ def at_least_one(text: str) -> int:
     return int(text)
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Read `a,b`; raises `ArgumentTypeError` where a name is missing.
+
+    >>> names("layer2, final")
+    ('layer2', 'final')
+    """
+    pieces = tuple(piece.strip() for piece in text.split(","))
+    if not all(pieces):
+        raise argparse.ArgumentTypeError(f"expected names with a comma between two of them, got {text!r}")
+    return pieces
+
+
 def loaded(entry: EntryPoint) -> Command:
     """Import a command, which takes seconds; raises `NotInstalledError` with the extra that it comes with."""
     try:

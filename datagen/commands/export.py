@@ -18,7 +18,7 @@ from rich.progress import (
 from datagen.export.exporting import FORMATS, Asked, ExportPlan, plan_export, run_export
 from datagen.export.folder import Left, Written
 from datagen.printing import printable
-from schemas.command import Parser, at_least_one, local_path
+from schemas.command import Parser, at_least_one, local_path, names
 from schemas.figures import human_bytes
 from schemas.final_norm import derived_note
 
@@ -37,9 +37,9 @@ def command(arguments: Sequence[str]) -> int:
         dataset=given.dataset,
         format=given.format,
         out=given.out,
-        fc=_names(given.fc),
+        fc=given.fc,
         target=given.target,
-        splits=_names(given.split) or (),
+        splits=given.split or (),
         draft_vocab_size=given.draft_vocab_size,
         target_model=given.target_model,
         sequence_length=given.sequence_length,
@@ -65,6 +65,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--fc",
+        type=names,
         metavar="NAME,NAME,...",
         help="the draft's input, as layer2,layer15,layer27 (default: what the format's trainer takes)",
     )
@@ -75,6 +76,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--split",
+        type=names,
         metavar="NAME,NAME,...",
         help="only these splits, the first for training (default: all, parted between two conversations)",
     )
@@ -112,15 +114,6 @@ def _parser() -> Parser:
 def _usual_workers() -> int:
     """Return two a core: while one waits for the disk, the other reads and hashes."""
     return 2 * len(os.sched_getaffinity(0))
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    """Read `a,b`.
-
-    >>> _names("layer2, final"), _names(None)
-    (('layer2', 'final'), None)
-    """
-    return None if text is None else tuple(piece.strip() for piece in text.split(","))
 
 
 def run(plan: ExportPlan, workers: int) -> Written:

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from datagen.ingest.proof import SlotProof
 from datagen.ingest.writing import Ingested, check_room, write
 from datagen.printing import printable
 from datagen.stopping import Stopping
-from schemas.command import Parser, at_least_one, local_path
+from schemas.command import Parser, at_least_one, local_path, names
 from schemas.figures import human_bytes, human_seconds
 from schemas.schema import DTYPES
 
@@ -85,7 +84,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--labels",
-        type=_names,
+        type=names,
         metavar="NAME,NAME,...",
         help="the slots' tensors in their order, the draft's input first, as layer2,layer15,layer27,final "
         "(default: what the card of an export beside them says, or the files themselves)",
@@ -132,18 +131,6 @@ def _parser() -> Parser:
     parser.add_argument("--dry-run", action="store_true", help="say what would be written, and what left out")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """Read `a,b`.
-
-    >>> _names("layer2, final")
-    ('layer2', 'final')
-    """
-    names = tuple(piece.strip() for piece in text.split(","))
-    if not all(names):
-        raise ArgumentTypeError(f"expected names with a comma between two of them, got {text!r}")
-    return names
 
 
 def _masks(text: str) -> Path | Literal["ones"]:

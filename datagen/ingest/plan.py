@@ -5,8 +5,10 @@ Nothing is written here. All that is wrong with the files as a whole is told at 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
+from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.imports.format import ALL_TRAINED, ImportOptions, OpenFiles
 from datagen.driver.resume import Held, held
 from datagen.engines.opening import ending_token_ids, read_target
@@ -35,6 +37,8 @@ ENGINE = "ingest"
 NO_LIMIT = 2**31 - 1
 """Tokens of the longest sample: nothing was cut here."""
 _TOLD = 20
+_NOTHING_TO_TRY = frozenset({"file", "loss_mask"})
+"""Kinds of problems of files as a whole for which none was opened: no samples, or no masks beside them."""
 
 OnStep = Callable[[str, int, int], None]
 """Called with what is done (`look`, `prove`), how much of it, and how much there is."""
@@ -158,7 +162,8 @@ def _check_rights(opened: Opened) -> None:
 def open_files(asked: Asked, source: Source | None) -> Opened:
     """Find the samples and what lies beside them; no state is read.
 
-    Raises `IngestError` with all that is wrong with the files as a whole, and `ConfigError`.
+    Raises `IngestError` with all that is wrong with the files as a whole, and `ConfigError` where there is
+    nothing that could be looked at.
     """
     file_format = format_of(asked.format)
     reference = _reference(asked)
@@ -173,9 +178,33 @@ def open_files(asked: Asked, source: Source | None) -> Opened:
         whole=frozenset(beside.conversations),
         first_token=asked.first_token,
     )
-    files = file_format.open(asked.files, options)
+    _check_there(asked)
+    try:
+        files = file_format.open(asked.files, options)
+    except ForeignFileError as error:
+        raise ConfigError(error.headline, error.problems) from error
+    errors = [problem for problem in files.problems if problem.severity == "error"]
+    if errors and all(problem.kind in _NOTHING_TO_TRY for problem in errors):
+        raise ConfigError("there is nothing to bring in", _first(errors))
     _raise_errors("these files cannot be brought in", files.problems)
     return Opened(reference, open_door(reference.root), files, target, beside)
+
+
+def _check_there(asked: Asked) -> None:
+    """Raise `ConfigError` with every file or folder that was named and is not there."""
+    named = [("files", path) for path in asked.files]
+    named += [("--masks", asked.masks)] if isinstance(asked.masks, Path) else []
+    problems = [
+        Problem(
+            where=f"{option}: {path}",
+            kind="missing",
+            message="expected a file or a folder, got nothing of this name",
+        )
+        for option, path in named
+        if not path.exists()
+    ]
+    if problems:
+        raise ConfigError("there is nothing to bring in", problems)
 
 
 def _reference(asked: Asked) -> DatasetReference:

@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 
-from schemas.command import Parser, UsageError, local_path
+from schemas.command import Parser, UsageError, local_path, names
 from schemas.problem import Problem
 from service.trainers.held import KEY_VARIABLE
 from service.trainers.launching import TRAINER, Asked, Launch, plan_speculators
@@ -27,7 +27,7 @@ def command(arguments: Sequence[str]) -> int:
     parser = _parser()
     given = parser.parse_args(own)
     source = given.data if given.data is not None else _served(parser, given.url, given.dataset)
-    asked = Asked(source, given.prepared, _names(given.fc), given.target, _names(given.split) or ())
+    asked = Asked(source, given.prepared, given.fc, given.target, given.split or ())
     launch = plan_speculators(asked, words)
     if os.environ.get(RANK, "0") == "0":
         print("\n".join(in_words(launch)), file=sys.stderr, flush=True)  # noqa: T201
@@ -77,6 +77,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--fc",
+        type=names,
         metavar="NAME,NAME,...",
         help="the draft's input, as layer2,layer15,layer27 (default: what the trainer takes)",
     )
@@ -85,6 +86,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--split",
+        type=names,
         metavar="NAME,NAME,...",
         help="only these splits, the first for training (default: all, parted between two conversations)",
     )
@@ -99,7 +101,3 @@ def _served(parser: ArgumentParser, url: str, dataset: str | None) -> str:
         problem = Problem(where=PROG, kind="usage", message=message, repair=f"see `{parser.prog} --help`")
         raise UsageError("cannot read the command's arguments", [problem])
     return f"{url}#{dataset}"
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return tuple(name.strip() for name in text.split(",")) if text is not None else None

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
+from schemas.command import UsageError
 from schemas.problem import Problem
 from schemas.trainer_wiring import tensor_problems, trained_card, trainer_wiring
 from service.trainers.errors import NotInstalledError, TrainerError
@@ -23,6 +24,7 @@ from service.trainers.verifier import FLAG, shape_problems, weights_problems
 
 RELEASE = "0.9.0"
 TRAINER = f"speculators=={RELEASE}"
+ITS_PROGRAM = "speculators train"
 PACKAGE = "strata-hidden-states"
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 """torch's own switch, read when it first allocates: fresh memory comes in huge pages."""
@@ -60,8 +62,9 @@ class Launch:
 def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
     """Return the launch of speculators' trainer with `words`; the folder is prepared, nothing is trained.
 
-    Raises `NotInstalledError` without its packages, `TrainerError` with every problem of the wiring, of the
-    folder or of the words, and what the store or the client raise.
+    Raises `NotInstalledError` without its packages, `UsageError` for words that the trainer does not take,
+    `TrainerError` with every problem of the wiring, of the folder or of the words' sense, and what the store
+    or the client raise.
     """
     backend = _loaded("service.trainers.speculators_backend")
     backend.register()
@@ -118,9 +121,10 @@ class _Speculators:
     def read(self, words: Sequence[str]) -> Any:
         """Return what the words and the `--config` that they name say, by its own parser.
 
-        Ends the process as the trainer does for a word that it does not know.
+        Raises `UsageError` for a word that it does not know, and for what it misses.
         """
         parser = self._resolution.build_parser()
+        parser.prog, parser.error = ITS_PROGRAM, _misused
         given = vars(parser.parse_args(list(words)))
         cli = {name: value for name, value in given.items() if name in self._destinations}
         rest = {
@@ -133,8 +137,7 @@ class _Speculators:
                 cli=cli, config_path=given["config"], argv=list(words), backend_cli=rest
             )
         except ValueError as error:
-            problem = Problem(where="speculators train", kind="usage", message=str(error))
-            raise TrainerError("the trainer does not take these arguments", [problem]) from error
+            raise _usage_error(str(error)) from error
         said = frozenset(name for name, by in config.provenance.items() if by != "default")
         return self._settings(config.flatten(), said)
 
@@ -150,6 +153,17 @@ class _Speculators:
     def main(self, words: Sequence[str]) -> None:
         """Train."""
         _loaded("speculators.train.cli").main(self._config.resolve(list(words)))
+
+
+def _usage_error(message: str) -> UsageError:
+    repair = f"see `{ITS_PROGRAM} --help`"
+    problem = Problem(where=ITS_PROGRAM, kind="usage", message=message, repair=repair)
+    return UsageError("the trainer does not take these arguments", [problem])
+
+
+def _misused(message: str) -> NoReturn:
+    """Stand in for argparse's own `error`, which prints every argument that there is and ends the process."""
+    raise _usage_error(message)
 
 
 def _check_release() -> None:

@@ -1,11 +1,13 @@
 """A dataset keeps its target's norm: by the run that makes it, or by `strata norm` afterwards."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from datagen.adapters.exports.format import Row, Source
 from datagen.commands.norm import command
@@ -13,7 +15,7 @@ from datagen.engines.final_norm import model_final_norm
 from datagen.engines.opening import read_target
 from datagen.engines.settings import EngineSettings
 from datagen.errors import ConfigError
-from datagen.kept_norm import keep_norm_of_run, norm_of
+from datagen.kept_norm import keep_norm_of_model, keep_norm_of_run, norm_of
 from datagen.store.dataset import Dataset
 from datagen.store.final_norm import apply_norm
 from datagen.store.local import LocalDoor
@@ -63,6 +65,24 @@ def test_an_export_reads_what_is_made_of_final(tmp_path: Path, model: Path) -> N
     assert made.dtype == final.dtype
     assert made.tobytes() == apply_norm(norm, final, "bfloat16").tobytes() != final.tobytes()
     assert Source(snapshot, WIRING, None, rows).derived == ()
+
+
+def test_a_model_whose_norm_is_not_the_kept_one_is_refused(tmp_path: Path, model: Path) -> None:
+    dataset = make(tmp_path, model)
+    kept, _ = keep_norm_of_model(dataset, dataset.snapshot().schema, str(model))
+    assert norm_of(dataset.snapshot(), str(model)) == kept
+    other = Path(shutil.copytree(model, tmp_path / "other"))
+    (weights,) = other.glob("*.safetensors")
+    tensors = load_file(weights)
+    tensors["model.norm.weight"] *= 3
+    save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match="expected the weights that the states were made with"):
+        norm_of(dataset.snapshot(), str(other))
+    config = json.loads((other / "config.json").read_text())
+    shutil.copy(next(model.glob("*.safetensors")), weights)
+    (other / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.5}))
+    with pytest.raises(ConfigError, match="expected the norm that the dataset keeps"):
+        norm_of(dataset.snapshot(), str(other))
 
 
 def test_the_command_keeps_it_once(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:

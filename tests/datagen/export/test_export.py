@@ -17,7 +17,7 @@ from datagen.export.folder import IDENTITY
 from datagen.export.listed_files import SUMS, sha256_of
 from datagen.store.errors import CorruptError, NotFoundError
 from datagen.wiring.cards import read_card
-from schemas.command import guarded
+from schemas.command import UsageError, guarded
 from schemas.errors import StrataError
 from schemas.records import SplitRule
 from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
@@ -294,6 +294,12 @@ def test_a_dry_run_tells_the_size_and_writes_nothing(
     assert written["written"]["bytes"] >= states
     assert abs(planned["planned_bytes"] - states) < 2**17
     assert (planned["rows"], planned["train_rows"]) == (len(LENGTHS), 8)
+
+
+@pytest.mark.parametrize("words", [("--fc", "layer2,,layer4"), ("--split", "train,")])
+def test_a_name_that_is_missing_between_two_commas_is_told(words: tuple[str, str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected names with a comma between two of them"):
+        command(["--dataset", "d/s", "--format", "speculators", "--out", str(tmp_path / "out"), *words])
 
 
 def test_a_person_is_told_how_to_train(

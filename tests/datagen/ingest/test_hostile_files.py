@@ -11,8 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from datagen.adapters.errors import ForeignFileError
-from datagen.errors import IngestError
+from datagen.errors import ConfigError, IngestError
 from datagen.export.listed_files import SUMS
 from datagen.ingest.looking import Looked
 from datagen.ingest.plan import IngestPlan, plan_ingest
@@ -284,8 +283,9 @@ def test_a_folder_of_another_format_is_refused(
     file_format: str, told: str, folder: Path, tmp_path: Path
 ) -> None:
     (folder / "strata_rows.jsonl").unlink()
-    with pytest.raises((IngestError, ForeignFileError), match=told.replace(".", r"\.")):
+    with pytest.raises(ConfigError, match=told.replace(".", r"\.")) as error:
         plan_ingest(unproven(file_format, [folder], tmp_path, masks="ones"), 2)
+    assert error.value.exit_code == 2
     assert not (tmp_path / "back").exists()
 
 
@@ -299,7 +299,7 @@ def test_a_list_of_rows_that_is_damaged_is_named(folder: Path, tmp_path: Path) -
 def test_a_prepared_dataset_that_is_damaged_is_named(now: Path, tmp_path: Path) -> None:
     arrow = next(now.glob("*.arrow"))
     arrow.write_bytes(arrow.read_bytes()[:100])
-    with pytest.raises((IngestError, ForeignFileError), match="expected a dataset of save_to_disk"):
+    with pytest.raises(IngestError, match="expected a dataset of save_to_disk"):
         plan_ingest(unproven("speculators", [now], tmp_path), 2)
 
 

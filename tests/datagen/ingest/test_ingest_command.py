@@ -120,3 +120,24 @@ def test_files_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.Captu
     card = tmp_path / "nowhere"
     code, _, err = run(capsys, *words(card, tmp_path, "--unproven"))
     assert (code, "give --target MODEL" in err) == (2, True)
+
+
+def test_what_is_not_there_could_not_be_tried(
+    exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = (exported, tmp_path / "none")
+    more = ("--dataset", f"{tmp_path}/back", "--unproven", "--masks", tmp_path / "masks")
+    code, _, err = run(capsys, "--format", "speculators-v1", *names, *more)
+    assert code == 2
+    assert err.count("expected a file or a folder, got nothing of this name") == 2
+    assert all(f"{name}: " in err for name in (f"files: {names[1]}", f"--masks: {tmp_path}/masks"))
+
+
+def test_states_without_the_masks_beside_them_ask_for_masks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = export(make_dataset(tmp_path), "speculators", tmp_path / "out")
+    for file in [*out.glob("*.arrow"), out / "state.json"]:
+        file.unlink()
+    code, _, err = run(capsys, "--format", "speculators", out, "--dataset", f"{tmp_path}/back", "--unproven")
+    assert (code, "give its folder with --masks" in err) == (2, True)

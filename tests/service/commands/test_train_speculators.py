@@ -66,6 +66,8 @@ def test_a_service_and_splits(planned: Planned, trained: Trained) -> None:
         (["--data", "d/s"], "--prepared"),
         (["--data", "d/s", "--url", "http://h", "--prepared", "p"], "not allowed with"),
         (["--url", "http://h", "--prepared", "p"], "expected --dataset with --url"),
+        (["--data", "d/s", "--prepared", "p", "--fc", "layer2,,layer5"], "expected names with a comma"),
+        (["--data", "d/s", "--prepared", "p", "--split", ""], "expected names with a comma"),
         (["--data", "d/s", "--prepared", "p", "--lr", "1"], "unrecognized arguments: --lr 1"),
     ],
 )

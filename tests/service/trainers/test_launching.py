@@ -1,10 +1,14 @@
 """What ends a launch before the trainer is asked for anything: its packages, or the wiring."""
 
 import os
+from argparse import ArgumentParser
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from schemas.command import UsageError
 from schemas.errors import DatasetNameError
 from service.trainers import launching
 from service.trainers.errors import NotInstalledError, TrainerError
@@ -37,6 +41,41 @@ def test_another_release_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "version", lambda _: "0.8.0")
     with pytest.raises(NotInstalledError, match=r"expected release 0\.9\.0.*got 0\.8\.0"):
         launching._check_release()
+
+
+def trainer(takes: Callable[..., object]) -> launching._Speculators:
+    """Return its code as far as it reads words: a parser of one flag, and a config that `takes` them."""
+    made = launching._Speculators.__new__(launching._Speculators)
+
+    def build_parser() -> ArgumentParser:
+        parser = ArgumentParser(prog="strata")
+        parser.add_argument("--lr", type=float)
+        parser.add_argument("--config")
+        return parser
+
+    made._resolution = SimpleNamespace(build_parser=build_parser)
+    made._config = SimpleNamespace(from_sources=takes)
+    made._destinations = {"lr"}
+    return made
+
+
+def test_words_that_the_trainer_does_not_take_are_told_without_all_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def takes(**_: object) -> object:
+        raise ValueError("missing required value: set --verifier-name-or-path")
+
+    for words, told in {
+        ("--nonsense", "3"): "speculators train: unrecognized arguments: --nonsense 3",
+        ("--lr", "much"): "speculators train: argument --lr: invalid float value: 'much'",
+        (): "speculators train: missing required value: set --verifier-name-or-path",
+    }.items():
+        with pytest.raises(UsageError, match="the trainer does not take these arguments") as caught:
+            trainer(takes).read(words)
+        assert told in str(caught.value)
+        assert "see `speculators train --help`" in str(caught.value)
+        assert caught.value.exit_code == 2
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_same_is_judged_wherever_the_dataset_lies(root: Path, tmp_path: Path) -> None:
