@@ -96,7 +96,7 @@ class PartSettings(Section):
 
 
 class AuditSettings(Section):
-    """The companion dataset `<dataset>.audit`: a few short samples with every boundary."""
+    """The companion dataset `<dataset>.audit`: a few short samples, every boundary that the engine gives."""
 
     samples: int = Field(default=8, ge=0, description="0 makes no audit set")
     max_tokens: PositiveInt = 128

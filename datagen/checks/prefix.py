@@ -2,7 +2,7 @@
 
 States of the same beginning are the same vectors, whatever follows: a causal model cannot know it. Samples of
 one chat template begin alike, so a few rows a sample tell a swapped, shifted, shortened, normed or stale
-tensor, and, since the audit set has every boundary, which one it is instead.
+tensor, and which one it is instead, of the boundaries that the audit set has.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ FEW_ROWS = 3
 class PrefixRows:
     """Rows of the audit set by the token ids up to and with their token.
 
-    `rows[name]` is `[R, H]` for every boundary; `places` gives the row of a beginning, a tuple of ids.
+    `rows[name]` is `[R, H]` for every boundary of it; `places` gives the row of a beginning, a tuple of ids.
     """
 
     dtype: DType
