@@ -42,7 +42,6 @@ def settings(folder: Path, model: Path, **changes: Any) -> Mapping[str, Any]:
         "prompts.max_tokens": 100,
         "engine.name": "vllm",
         "engine.model": str(model.resolve()),
-        "engine.vllm.max_model_len": 128,
         "engine.vllm.max_num_batched_tokens": 256,
         "engine.vllm.kv_cache_gib": 0.5,
         "tensors.names": "embed,layer2,final",
@@ -79,7 +78,6 @@ def test_a_run_of_a_real_model_in_bfloat16_is_held_against_transformers(
     (tmp_path / "prompts.jsonl").write_text("\n".join(conversations(20)), encoding="utf-8")
     changes = {
         "prompts.max_tokens": 500,
-        "engine.vllm.max_model_len": 512,
         "tensors.names": "embed,layer2,layer15,layer27,final",
         "audit.samples": 8,
         "audit.max_tokens": 128,
