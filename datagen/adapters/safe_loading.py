@@ -22,6 +22,8 @@ from schemas.problem import Problem
 SAFETENSORS = ".safetensors"
 TORCH = (".pt", ".pth", ".ckpt", ".bin")
 GZIP = ".gz"
+_BEGINNINGS = (b"PK", b"\x80", b"\x1f\x8b")
+"""Of a zip, of a pickle and of what gzip packed."""
 MOST_PACKED = 64
 """How many times larger than its file a file may be when it is unpacked: states hardly pack at all."""
 _SMALL_BYTES = 2**24
@@ -66,16 +68,37 @@ def load(file: Path, *, mapped: bool = False) -> object:
                 return _load_torch(io.BytesIO(_unpacked(file, stream)))
         return _load_torch(file, mapped=_is_stored(file) and mapped)
     except FileNotFoundError as error:
-        raise refused(file, "file", "expected a file, got none of this name") from error
+        message = "expected a file, got none of this name"
+        raise refused(file, "file", message, "check how its path is written") from error
     except pickle.UnpicklingError as error:
-        message = f"expected tensors, numbers, texts, lists and mappings only, got {_refusal(error)}"
+        if (other := _of_another_kind(file)) is not None:
+            raise other from error
+        message = f"expected tensors, numbers, texts, lists and mappings only, got {met_in(error)}"
         repair = "nothing else is unpickled, for it could run anything; save its tensors alone"
         raise refused(file, "pickle", message, repair) from error
     except safetensors.SafetensorError as error:
-        raise refused(file, "damaged", f"expected a whole safetensors file, got {_first(error)}") from error
+        message = f"expected a whole safetensors file, got {_first(error)}"
+        raise refused(file, "damaged", message, "copy it again, or make it again: it was cut off") from error
     except _BROKEN as error:
+        if (other := _of_another_kind(file)) is not None:
+            raise other from error
         message = f"expected a whole file of torch.save, got {_first(error) or type(error).__name__}"
         raise refused(file, "damaged", message, "copy it again, or make it again: it was cut off") from error
+
+
+def _of_another_kind(file: Path) -> ForeignFileError | None:
+    """Return the error of a file that is empty, or begins as nothing does that torch writes."""
+    try:
+        with file.open("rb") as stream:
+            begins = stream.read(2)
+    except OSError:
+        return None
+    if not begins:
+        return refused(file, "damaged", "expected a file of tensors, got an empty one", "make it again")
+    if begins.startswith(_BEGINNINGS):
+        return None
+    repair = "give a file that safetensors or torch.save wrote: .safetensors, .pt, .ckpt, .ckpt.gz"
+    return refused(file, "kind", "expected a file of torch.save, got one of another kind", repair)
 
 
 def _has_plain_name(file: Path) -> bool:
@@ -147,7 +170,7 @@ def _first(error: BaseException) -> str:
     return text.partition("\n")[0].partition(". ")[0].strip().rstrip(".")[:200]
 
 
-def _refusal(error: pickle.UnpicklingError) -> str:
+def met_in(error: pickle.UnpicklingError) -> str:
     """Return what the restricted unpickler met, without the advice to load it all the same."""
     for line in str(error).splitlines():
         if "GLOBAL" in line or "opcode" in line or "Unsupported" in line:

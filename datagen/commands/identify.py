@@ -30,7 +30,7 @@ DESCRIPTION = """Say which tensor of the target each slot of somebody's files is
 Files of speculators (hs_0.safetensors, data_0.pt), SpecForge (.ckpt, .ckpt.gz), ModelOpt (.pt), or folders
 of them. Nothing in them is run. They are held row by row against the target's own states of the same token
 ids; without --target and --audit only what norms allow is said. Exit codes: 0 every slot is one tensor of its
-own tokens, 1 something matches nothing or is mixed up, 2 could not try."""
+own tokens, in the rows that were compared, 1 something matches nothing or is mixed up, 2 could not try."""
 
 
 def command(arguments: Sequence[str]) -> int:
@@ -38,7 +38,9 @@ def command(arguments: Sequence[str]) -> int:
     parser = _parser()
     given = parser.parse_args(list(arguments))
     files, problems = chosen_files(given.files, given.at_most)
-    source = _source(given.target, given.audit, given.dtype or dtype_of_files(files), given.device)
+    # Before a model is loaded for nothing.
+    held = dtype_of_files(files, problems)
+    source = _source(given.target, given.audit, given.dtype or held, given.device)
     with _progress(len(files)) as on_step:
         found = identify(files, source, on_step)
     found = Identified(found.source, found.target, found.slots, (*problems, *found.problems))
@@ -188,9 +190,16 @@ def _words(found: Identified) -> Iterator[str]:
     errors = found.errors
     yield ""
     if errors:
-        yield f"{len(errors):,} problem{'s' if len(errors) > 1 else ''}"
+        yield f"{len(errors):,} problem{'s' if len(errors) > 1 else ''}" + (
+            f", in {found.compared[0]:,} of {found.compared[1]:,} rows that were compared"
+            if found.source is not None and found.compared[0] < found.compared[1]
+            else ""
+        )
     elif found.source is None:
         yield "no fault is to be seen, and nothing is known of which tensors they are"
+    elif found.compared[0] < found.compared[1]:
+        seen, rows = found.compared
+        yield f"of {seen:,} of {rows:,} rows each slot is one tensor of its own tokens; no other was compared"
     else:
         yield "every slot is one tensor of its own tokens"
     yield from (f"  {told}" for told in _once(errors))

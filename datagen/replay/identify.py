@@ -8,6 +8,7 @@ from pathlib import Path
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.foreign_files import files_of, holds_states, read_foreign
 from datagen.adapters.foreign_samples import ForeignSample
+from datagen.replay.errors import ReplayError
 from datagen.replay.identify_answer import Identified, SlotAnswer
 from datagen.replay.identify_norms import NormLine, norm_line, norms_allow
 from datagen.replay.identify_passes import hold_against_others, hold_against_own
@@ -25,7 +26,9 @@ OnStep = Callable[[int, int], None]
 def chosen_files(paths: Sequence[Path], at_most: int) -> tuple[list[Path], list[Problem]]:
     """Return the files to look at: those named, and of the files of folders `at_most`, evenly spread."""
     named = [path for path in paths if not path.is_dir()]
-    inside, problems = files_of([path for path in paths if path.is_dir()])
+    inside, without = files_of([path for path in paths if path.is_dir()])
+    repair = "name the folder that they lie in, or the files"
+    problems = [problem.model_copy(update={"repair": problem.repair or repair}) for problem in without]
     inside = [file for file in inside if holds_states(file)]
     if len(inside) > at_most:
         step = (len(inside) - 1) / max(1, at_most - 1)
@@ -127,13 +130,14 @@ def _between(answers: Sequence[SlotAnswer]) -> Iterator[Problem]:
                 yield Problem(where=file, kind="twice", message=message, severity="note")
 
 
-def dtype_of_files(files: Sequence[Path]) -> DType:
+def dtype_of_files(files: Sequence[Path], problems: Sequence[Problem] = ()) -> DType:
     """Return the dtype that the first readable file's states were computed in, by their bits.
 
-    float32 whose values are all bfloat16's were cast: the target is to compute as it did then.
+    float32 whose values are all bfloat16's were cast: the target is to compute as it did then. Raises
+    `ReplayError` where no file can be read, with these `problems` and each file's own.
     """
-    ignored: list[Problem] = []
-    for sample in _read(files, ignored):
+    unread = [problem for problem in problems if problem.severity == "error"]
+    for sample in _read(files, unread):
         held = {held_dtype(slot.rows) for slot in sample.slots}
         return finest(held)
-    return "bfloat16"
+    raise ReplayError("none of the files can be read", unread)

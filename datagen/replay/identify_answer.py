@@ -70,6 +70,16 @@ class Identified:
     """Of files, and between slots; each slot's own are with it."""
 
     @property
+    def compared(self) -> tuple[int, int]:
+        """How many rows of the files were held against states, and how many there are; slots count once."""
+        rows: dict[str, tuple[int, int]] = {}
+        for slot in self.slots:
+            unseen = sum(run.n_rows for run in slot.runs if run.kind == "unseen")
+            seen, whole = rows.get(slot.file, (slot.n_rows, 0))
+            rows[slot.file] = min(seen, slot.n_rows - unseen), max(whole, slot.n_rows)
+        return sum(seen for seen, _ in rows.values()), sum(whole for _, whole in rows.values())
+
+    @property
     def errors(self) -> tuple[Problem, ...]:
         """Everything that matches nothing, is mixed up or cannot be read."""
         whole = [*self.problems, *(problem for slot in self.slots for problem in slot.problems)]

@@ -52,6 +52,7 @@ def hold_against_own(
             )
             problems.append(Problem(where=sample.file, kind="token_ids", message=message, severity="note"))
         for slot in slots:
+            slot.settle_in_place()
             slot.let_go()
         opened += slots
         on_step(done)

@@ -62,6 +62,15 @@ def slot_problems(
         yield Problem(where=where, kind="norm_state", message=message, severity="note")
 
 
+def unseen_problems(where: str, rows: Assignment) -> Iterator[Problem]:
+    """Yield a note of rows that there were no states to hold against."""
+    unseen = rows.of("unseen")
+    if len(unseen):
+        message = f"{listed(unseen)}: not compared, since the audit set has no states of these tokens"
+        repair = "give the target itself (--target), which runs over any token ids"
+        yield Problem(where=where, kind="unseen", message=message, repair=repair, severity="note")
+
+
 def _cut(where: str, rows: Assignment, n_tokens: int | None) -> Iterator[Problem]:
     n_rows = len(rows.kinds)
     if n_tokens is None or n_rows == n_tokens:

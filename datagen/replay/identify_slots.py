@@ -3,7 +3,7 @@
 What its own sample explains is settled at once; rows that are still open are kept for the other samples.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from datagen.checks.rows import token_errors
 from datagen.checks.witness import LIMITS
 from datagen.replay.identify_answer import Found, SlotAnswer
 from datagen.replay.identify_norms import NormLine, norm_line
-from datagen.replay.identify_problems import slot_problems
+from datagen.replay.identify_problems import slot_problems, unseen_problems
 from datagen.replay.identify_rows import (
     ALIKE,
     ALIKE_ROUTED,
@@ -149,6 +149,27 @@ class OpenSlot:
     def is_open(self) -> bool:
         return bool(len(self.found.open))
 
+    def settle_in_place(self) -> None:
+        """Place rows that its own sample explains where they stand, before other samples are asked.
+
+        The first token is the same in many samples, and so is its state: it is still this one's own.
+        """
+        own = [few for few in self.scattered if few.file is None and few.offset == 0]
+        self.scattered = [few for few in self.scattered if all(few is not one for one in own)]
+        self._put(own)
+
+    def _put(self, scattered: Sequence[Scattered]) -> None:
+        for few in scattered:
+            still = np.isin(few.rows, self.found.open)
+            self.found.put(
+                few.rows[still],
+                few.kind,
+                few.errors[still],
+                name=few.name,
+                file=few.file,
+                offset=few.offset,
+            )
+
     def let_go(self) -> None:
         """Drop the rows once all of them are explained: a folder of files is larger than memory."""
         if not self.is_open:
@@ -254,6 +275,7 @@ class OpenSlot:
                 expected=self.piece.name,
                 got=found.name,
             )
+        yield from unseen_problems(f"{self.file}: {self.piece.name}", self.found)
         yield from slot_problems(
             f"{self.file}: {self.piece.name}",
             self.found,
@@ -272,16 +294,7 @@ class OpenSlot:
         Rows that nothing explains are its own all the same up to the error `alike`.
         """
         found = self.found
-        for few in self.scattered:
-            still = np.isin(few.rows, found.open)
-            found.put(
-                few.rows[still],
-                few.kind,
-                few.errors[still],
-                name=few.name,
-                file=few.file,
-                offset=few.offset,
-            )
+        self._put(self.scattered)
         placed = found.of("right", "moved", "sample")
         counts: Mapping[str, int] = {
             name: int((found.names[placed] == name).sum()) for name in {*found.names[placed]}

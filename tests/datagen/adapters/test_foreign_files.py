@@ -195,6 +195,24 @@ def test_every_problem_of_a_file_at_once(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("empty.pt", b"", "expected a file of tensors, got an empty one"),
+        ("readme.txt", b"eagle", "expected a file of torch.save, got one of another kind"),
+        ("data.ckpt", b"This is text", "expected a file of torch.save, got one of another kind"),
+    ],
+)
+def test_what_is_no_file_of_tensors_is_not_called_cut_off(
+    name: str, content: bytes, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    said = refusal(tmp_path / name)
+    assert told in said
+    assert "cut off" not in said
+    assert "Error" not in said
+
+
 def test_a_folder_gives_its_files_by_number(tmp_path: Path) -> None:
     for name in ("rows_0-2000/data_10.ckpt", "rows_0-2000/data_2.ckpt.gz", "x.safetensors", "log.txt"):
         file = tmp_path / name

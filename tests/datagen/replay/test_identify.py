@@ -169,6 +169,24 @@ def test_a_sample_that_has_anothers_states(tmp_path: Path, in_float32: ModelSour
     assert {run.file for slot in found.slots[:4] for run in slot.runs} == {str(tmp_path / "data_1.pt")}
 
 
+def test_a_row_in_its_place_is_not_given_to_another_sample_that_begins_alike(
+    tmp_path: Path, in_float32: ModelSource
+) -> None:
+    """Stale from the second row on; the first token is that of the other file too, and so is its state."""
+    ids = [token_ids(60), [token_ids(60)[0], *token_ids(40, 1)]]
+    states = [states_of(in_float32, one) for one in ids]
+    for name in NAMES:
+        states[0][name] = np.concatenate([states[0][name][:1], states[0][name][:-1]])
+    files = [
+        listed(tmp_path / f"data_{number}", one, held, NAMES)
+        for number, (one, held) in enumerate(zip(ids, states, strict=True))
+    ]
+    found = identify(files, in_float32)
+    assert kinds_of(found) == {"shifted"}
+    for slot in found.slots[: len(NAMES)]:
+        assert {run.file for run in slot.runs} == {None}
+
+
 def test_another_layers_rows(tmp_path: Path, in_float32: ModelSource) -> None:
     def mix(own: dict[str, Rows], _: States) -> None:
         own["layer2"][10:13] = own["layer1"][10:13]

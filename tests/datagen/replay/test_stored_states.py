@@ -176,6 +176,57 @@ def test_an_audit_set_names_the_beginnings_that_it_has(
     assert [(run.kind, run.n_rows) for run in found.slots[0].runs] == [("right", 24), ("unseen", 6)]
 
 
+def test_rows_that_an_audit_set_lacks_are_no_all_clear(
+    tmp_path: Path, audit: AuditSource, in_float32: ModelSource, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last rows of every slot are noise, and nothing is there to see it by."""
+    states = states_of(in_float32, IDS[0])
+    for rows in states.values():
+        rows[26:] = np.random.default_rng(1).standard_normal(rows[26:].shape)
+    file = stacked(tmp_path / "hs_0", IDS[0], states, NAMES)
+    (found, *_) = identify([file], audit).slots
+    (note,) = found.problems
+    assert note.severity == "note"
+    assert "rows 24 to 29: not compared" in note.message
+    assert "--target" in (note.repair or "")
+    assert guarded(identify_command.command, [str(file), "--audit", f"{tmp_path}/made.audit"]) == 0
+    out = capsys.readouterr().out
+    assert "of 24 of 30 rows each slot is one tensor of its own tokens; no other was compared" in out
+    assert "rows 24 to 29: not compared" in out
+    assert "every slot" not in out
+
+
+def test_faults_are_told_with_how_many_rows_were_compared(
+    tmp_path: Path, audit: AuditSource, in_float32: ModelSource, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = states_of(in_float32, IDS[0])
+    states["layer1"][3] = 0
+    file = stacked(tmp_path / "hs_0", IDS[0], states, NAMES)
+    assert guarded(identify_command.command, [str(file), "--audit", f"{tmp_path}/made.audit"]) == 1
+    assert "1 problem, in 24 of 30 rows that were compared" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "names", [["nosuch.pt"], ["readme.txt"], ["nosuch.pt", "readme.txt", "empty.pt"], ["."]]
+)
+def test_where_no_file_can_be_read_nothing_is_tried(
+    tmp_path: Path, names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the target is loaded, which is not there either."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name in set(names) & {"readme.txt", "empty.pt"}:
+        (folder / name).write_text("eagle" if name == "readme.txt" else "")
+    files = [str(folder / name) for name in names]
+    assert guarded(identify_command.command, [*files, "--target", str(tmp_path / "no-model")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "none of the files can be read" in err
+    lines = err.strip().splitlines()[1:]
+    assert len(lines) == len(names)
+    assert all(line.endswith(")") for line in lines), "each with what to do next"
+
+
 def test_an_audit_set_that_lacks_the_tokens_says_so(
     tmp_path: Path, audit: AuditSource, in_float32: ModelSource
 ) -> None:
