@@ -85,6 +85,9 @@ def read_draft(folder: Path) -> DraftCheckpoint:
     config = _read_config(folder, problems)
     named, file_problems = read_weights(folder) if folder.is_dir() else ({}, [])
     problems += file_problems
+    if not config:
+        # Without it nothing can be said of the weights.
+        raise _refusal(folder, problems)
     contract, said = read_contract(config)
     problems += [problem for problem in said if problem.severity == "error"]
     sizes = sizes_of(config, contract)
@@ -92,13 +95,12 @@ def read_draft(folder: Path) -> DraftCheckpoint:
     maps = {name: weights.pop(name, None) for name in MAPS}
     flags = Flags.of(contract)
     if isinstance(sizes, tuple):
-        # Without a config there is nothing to be said of its model type.
-        problems += sizes if config else ()
+        problems += sizes
     elif named:
         problems += _weight_problems(weights, contract, sizes, flags)
         problems += map_problems(maps["d2t"], maps["t2d"], sizes)
     if problems or isinstance(sizes, tuple):
-        raise CheckpointError(f"{folder.name or folder} is not a draft that can be replayed", problems)
+        raise _refusal(folder, problems)
     notes = [problem for problem in said if problem.severity == "note"]
     return DraftCheckpoint(
         layout="speculators" if contract.layout == "speculators" else "sglang",
@@ -111,6 +113,10 @@ def read_draft(folder: Path) -> DraftCheckpoint:
         t2d=None if maps["t2d"] is None else maps["t2d"].to(torch.bool),
         notes=(*notes, *_notes(contract, weights)),
     )
+
+
+def _refusal(folder: Path, problems: list[Problem]) -> CheckpointError:
+    return CheckpointError(f"{folder.name or folder} is not a draft that can be replayed", problems)
 
 
 def _read_config(folder: Path, problems: list[Problem]) -> dict[str, Any]:
@@ -130,11 +136,11 @@ def _read_config(folder: Path, problems: list[Problem]) -> dict[str, Any]:
         message = (
             f"expected JSON, got {str(error).splitlines()[0][:120] if str(error) else type(error).__name__}"
         )
-        problems.append(Problem(where="config.json", kind="config", message=message))
+        problems.append(Problem(where="config.json", kind="config", message=message, repair=repair))
         return {}
-    if not isinstance(config, dict):
-        message = f"expected a JSON object, got {shown(config)}"
-        problems.append(Problem(where="config.json", kind="config", message=message))
+    if not isinstance(config, dict) or not config:
+        message = f"expected a JSON object that describes a draft, got {shown(config)}"
+        problems.append(Problem(where="config.json", kind="config", message=message, repair=repair))
         return {}
     return config
 

@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from datagen.adapters.safe_loading import met_in
 from schemas.contract.shown import shown
 from schemas.problem import Problem
 
@@ -81,7 +82,7 @@ def _pytorch(file: Path, problems: list[Problem]) -> dict[str, Tensor]:
             Problem(
                 where=file.name,
                 kind="pickle",
-                message=f"expected tensors alone, got a pickle that is not run: {_first_line(error)}",
+                message=f"expected tensors alone, got {met_in(error)}, which is not run",
                 repair="ask its maker for safetensors: opening a pickle runs whatever code is in it",
             )
         )

@@ -145,6 +145,8 @@ def test_nothing_is_unpickled(tmp_path: Path, as_torch_does: bool) -> None:
         file.write_bytes(pickle.dumps({"fc.weight": Runs(mark)}))
     problem = only(folder)
     assert (problem.where, problem.kind) == ("pytorch_model.bin", "pickle")
+    assert "a pickle of something else" in problem.message
+    assert "weights_only" not in str(problem)
     assert not mark.exists()
 
 
@@ -175,13 +177,22 @@ def test_files_that_were_cut(tmp_path: Path) -> None:
         ("", "expected JSON"),
         ("{", "expected JSON"),
         ("[1]", "expected a JSON object"),
+        ("{}", "expected a JSON object"),
         ("[" * 5000, "expected JSON"),
     ],
 )
 def test_a_config_that_is_none(tmp_path: Path, text: str, message: str) -> None:
     folder = write_draft(tmp_path, {}, random_weights())
     (folder / "config.json").write_text(text)
-    assert message in refusal(folder)[0].message
+    problem = only(folder)
+    assert message in problem.message
+    assert problem.repair
+
+
+def test_without_a_config_nothing_is_said_of_the_weights(tmp_path: Path) -> None:
+    folder = write_draft(tmp_path, plain_config(), random_weights())
+    (folder / "config.json").unlink()
+    assert only(folder).message == "expected config.json in the folder, got none"
 
 
 def test_no_such_folder_no_config_no_weights(tmp_path: Path) -> None:
