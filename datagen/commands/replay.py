@@ -12,7 +12,7 @@ from datagen.commands.check import read_ids
 from datagen.printing import PlainConsole, printable
 from datagen.progress import Passes
 from datagen.replay.declaring import Said
-from datagen.replay.picture import write_picture
+from datagen.replay.picture import check_place, write_picture
 from datagen.replay.replaying import Answer, Replay, replay
 from datagen.replay.score import DEFINITIONS
 from datagen.replay.screening import Findings
@@ -28,7 +28,8 @@ SHOWN = 24
 DESCRIPTION = """Run a draft on stored states under the declared wiring and every plausible other one, without
 an inference engine, and say which of them its weights were trained with.
 
-Exit codes: 0 what is declared may be right, 1 the weights were trained with another, 2 could not try."""
+Exit codes: 0 what is declared may be right, 1 the weights were trained with another, or a server would feed
+them another, 2 could not try. Fewer than 8 conversations are held against nobody."""
 
 
 def command(arguments: Sequence[str]) -> int:
@@ -47,14 +48,16 @@ def command(arguments: Sequence[str]) -> int:
         steps=given.steps,
         try_all="all" in given.wirings,
     )
+    if given.picture is not None:
+        check_place(given.picture)
     with Passes(sys.stderr) as watch:
         answer = replay(asked, watch)
-    if given.picture is not None:
-        write_picture(given.picture, answer)
     if given.json:
         print(json.dumps(as_data(answer)))  # noqa: T201
     else:
         _print(answer, PlainConsole(TABLE_WIDTH))
+    if given.picture is not None:
+        write_picture(given.picture, answer)
     return 0 if answer.verdict.is_well else 1
 
 

@@ -49,6 +49,11 @@ class StoredCases:
     def __len__(self) -> int:
         return len(self._ids)
 
+    @property
+    def n_cut(self) -> int:
+        """How many samples are longer than what is read of them."""
+        return sum(self._snapshot.location(one).n_tokens > MAX_TOKENS for one in self._ids)
+
     def __getitem__(self, number: int) -> Case:
         """Read a case; raises what `Snapshot.read` raises."""
         case = self._kept.pop(number, None) or self._case(number)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from datagen.engines.errors import OpeningError
 from datagen.engines.model_files import locate
 from datagen.engines.settings import EngineSettings
 from datagen.engines.target_head import TargetHead
@@ -10,7 +11,7 @@ from datagen.engines.weights import weights_digest
 from datagen.errors import ConfigError
 from datagen.planning.audit import audit_name
 from datagen.planning.audit_names import lacking_of
-from datagen.replay.cases import StoredCases
+from datagen.replay.cases import MAX_TOKENS, StoredCases
 from datagen.replay.checkpoint import read_draft
 from datagen.replay.declaring import Declaration, Said, declare
 from datagen.replay.draft import Draft
@@ -75,9 +76,8 @@ def replay(asked: Replay, watch: Watch) -> Answer:
     checkpoint = read_draft(asked.draft)
     declaration = declare(asked.said, dataset, asked.draft, checkpoint)
     if not asked.try_all and not (declaration.trained or declaration.served):
-        raise ConfigError("nothing is declared that could be tried", declaration.problems)
-    folder = locate(EngineSettings(name="hf", model=asked.target), with_weights=True).folder
-    head = TargetHead.of(folder)
+        raise ConfigError("nothing is declared that could be tried", _undeclared(declaration))
+    folder, head = _open_target(asked.target)
     target = dataset.schema.target
     _check_shapes(target, head, checkpoint.sizes.slot_width)
     runner = DraftRunner(Draft.of(checkpoint, head.embedding, target_lm_head=head.lm_head), head)
@@ -117,6 +117,10 @@ def replay(asked: Replay, watch: Watch) -> Answer:
             "the draft was trained on one of those cannot be seen"
         )
     notes += _of_splits(snapshot, asked.split)
+    if cases.n_cut:
+        notes.append(
+            f"{cases.n_cut} of {len(cases)} samples are longer than the {MAX_TOKENS:,} tokens that are read"
+        )
     verdict = judge(declaration, findings, boundaries, why_not, target.n_layers)
     return Answer(
         reference=str(reference),
@@ -129,6 +133,32 @@ def replay(asked: Replay, watch: Watch) -> Answer:
         verdict=verdict,
         notes=tuple(notes),
     )
+
+
+def _undeclared(declaration: Declaration) -> list[Problem]:
+    """Return why there is no declared wiring to try."""
+    told = (
+        "; ".join(declaration.notes)
+        or "neither a trainer nor a server that takes as many tensors as the draft"
+    )
+    problem = Problem(
+        where="--wirings",
+        kind="declared",
+        message=f"expected a wiring that somebody declares, got none: {told}",
+        repair="name --trainer, --card or --server, or try all wirings",
+    )
+    return [*declaration.problems, *declaration.served_problems, problem]
+
+
+def _open_target(model: str) -> tuple[Path, TargetHead]:
+    """Return the target's folder and its last layer; raises `ReplayError` for what is no such model."""
+    try:
+        folder = locate(EngineSettings(name="hf", model=model), with_weights=True).folder
+        return folder, TargetHead.of(folder)
+    except OpeningError as error:
+        repair = "give the target's folder, config.json beside its *.safetensors, or its hub id"
+        problems = [one.model_copy(update={"repair": one.repair or repair}) for one in error.problems]
+        raise ReplayError("the target cannot be opened", problems) from error
 
 
 def _cases(

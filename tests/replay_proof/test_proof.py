@@ -58,7 +58,7 @@ def said(wiring: Wiring, *close: Wiring, words: str = "these weights were traine
         "trained_with": candidate(wiring),
         "too_close_to_call": [candidate(one) for one in close],
         "verdict": [words],
-        "is_as_declared": wiring.name == "right",
+        "is_as_declared": any(one.name == "right" for one in (wiring, *close)),
         "stored": {"rows": [row]},
     }
 

@@ -1,6 +1,7 @@
 """`strata replay` as it is typed: exit codes, JSON, the table, the picture and progress."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from datagen.commands.replay import command, read_wirings
 from datagen.errors import ConfigError
-from datagen.replay.errors import CheckpointError
+from datagen.replay.errors import CheckpointError, ReplayError
 from datagen.store.dataset import Dataset
 from datagen.store.errors import NotFoundError
 from datagen.store.opening import open_door
@@ -89,9 +90,64 @@ def test_what_cannot_be_tried_is_an_error(planted: Planted, tmp_path: Path) -> N
             command([*asked(planted), *wrong])
 
 
-def test_declared_alone_needs_something_declared(planted: Planted) -> None:
-    with pytest.raises(ConfigError, match="nothing is declared"):
-        command(asked(planted, "--wirings", "declared", "--trainer", "nobody"))
+def test_declared_alone_needs_something_declared(planted: Planted, tmp_path: Path) -> None:
+    draft = tmp_path / "draft"
+    shutil.copytree(planted.draft, draft)
+    config = json.loads((draft / "config.json").read_text())
+    del config["eagle_aux_hidden_state_layer_ids"]
+    (draft / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="nothing is declared") as caught:
+        command(asked(planted, "--wirings", "declared", "--draft", str(draft)))
+    told = str(caught.value)
+    assert "nobody says what this draft was trained on" in told
+    assert "name --trainer, --card or --server, or try all wirings" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--server", "vlm"], "did you mean vllm?"),
+        (["--server", "sglang==x"], "server version"),
+        (["--trainer", "speculator==0.9.0"], "did you mean speculators?"),
+        (["--trainer", "vllm"], "expected a trainer, got vllm, a server"),
+        (["--server", "foo", "--trainer", "nobody"], "expected one of"),
+    ],
+)
+def test_a_name_that_is_not_known_is_refused_before_anything_runs(
+    planted: Planted, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        command(asked(planted, *words))
+    assert caught.value.exit_code == 2
+    assert len(caught.value.problems) == len(words) // 2
+    assert told in str(caught.value)
+    assert "stage" not in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_runs(
+    planted: Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, got in ((tmp_path / "no" / "x.svg", "got no folder"), (tmp_path, "got a folder")):
+        with pytest.raises(ReplayError, match=got):
+            command(asked(planted, "--picture", str(place)))
+    assert "stage" not in capsys.readouterr().err
+
+
+def test_a_target_that_is_none_is_told_with_what_to_give(planted: Planted, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for target in (tmp_path / "folder", tmp_path / "nowhere"):
+        with pytest.raises(ReplayError, match="the target cannot be opened") as caught:
+            command(asked(planted, "--target", str(target)))
+        assert all(problem.repair for problem in caught.value.problems)
+
+
+def test_samples_that_are_not_read_to_their_end_are_told(
+    planted: Planted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datagen.replay.cases.MAX_TOKENS", 64)
+    command(asked(planted, "--wirings", "declared", "--json"))
+    (note,) = [note for note in json.loads(capsys.readouterr().out)["notes"] if "longer than" in note]
+    assert note.partition(" ")[2].startswith("of 8 samples are longer than the ")
 
 
 def test_wirings_are_read_as_they_are_written() -> None:
