@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from datagen.errors import ConfigError, IngestError
 from datagen.ingest.asked import Asked
-from datagen.ingest.plan import plan_ingest
+from datagen.ingest.plan import plan_ingest, proving_settings
 from datagen.replay.identify_sources import ModelSource
 from schemas.problem import Problem
+from schemas.schema import DType
 from tests.datagen.engines.tiny_models import VOCAB
 from tests.datagen.ingest.ingest_builders import back, ingest
 from tests.datagen.replay.foreign_builders import as_torch
@@ -156,6 +157,37 @@ def test_another_models_states_are_refused(source: ModelSource, tmp_path: Path) 
     told = refusal(asked(folder, tmp_path), source)
     for slot, name in enumerate(NAMES):
         assert f"hidden_states[{slot}]: expected {name} as --labels says, got nothing of this target" in told
+
+
+@pytest.mark.parametrize(
+    ("held", "device", "there", "computed"),
+    [
+        ("float16", "auto", False, "float32"),
+        ("float16", "cpu", True, "float32"),
+        ("float16", "auto", True, "float16"),
+        ("bfloat16", "cpu", False, "bfloat16"),
+    ],
+)
+def test_float16_is_computed_in_float32_where_no_device_has_it(
+    held: DType, device: str, there: bool, computed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    given = Asked("eagle", (), "d", target="m", device=device)
+    assert proving_settings(given, held).dtype == computed
+
+
+def test_rows_of_float16_are_proven(source: ModelSource, tiny_target: Path, tmp_path: Path) -> None:
+    folder = write(tmp_path / "v1", source)
+    for file in folder.iterdir():
+        content = torch.load(file, weights_only=True)
+        content["hidden_states"] = [slot.half() for slot in content["hidden_states"]]
+        torch.save(content, file)
+    given = asked(folder, tmp_path, target=str(tiny_target), device="cpu")
+    plan = plan_ingest(given, 2)
+    assert plan.proof is not None
+    assert plan.proof.names == NAMES
+    assert " in float32, by " in plan.proof.source
+    assert plan.schema.tensors[0].dtype == "float16"
 
 
 def test_unproven_is_said_from_then_on_and_does_not_mix(
