@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 from xml.sax.saxutils import escape
 
+from datagen.replay.score import LEVEL
+
+MEASURED = "accuracy of the first drafted token, held-out conversations"
 WIDTH, LABELS, ROW, TOP = 900, 400, 30, 70
 COLOURS = {"reported": "#999999", "well": "#1b7837", "ill": "#d6604d"}
 
@@ -44,9 +47,7 @@ def draw(bars: Sequence[Bar]) -> str:
             "font-family='DejaVu Sans, Helvetica, Arial, sans-serif'>",
             f"<rect width='{WIDTH}' height='{at + 20}' fill='white'/>",
             _text(20, 34, "Healthy in its own validation, bad when served", "bold", 20),
-            _text(
-                20, 58, "accuracy of the first drafted token, held-out conversations; lines are 95% intervals"
-            ),
+            _text(20, 58, f"{MEASURED}; lines are {LEVEL:.0%} intervals"),
             *drawn,
             "</svg>\n",
         ]

@@ -10,6 +10,7 @@ import torch
 
 from datagen.errors import ExportError
 from datagen.export.exporting import Asked, plan_export, run_export
+from datagen.replay.score import LEVEL
 from datagen.store.dataset import Dataset
 from datagen.store.local import LocalDoor
 from datagen.store.part import PartWriter
@@ -94,6 +95,7 @@ def test_the_picture_has_a_bar_and_a_figure_for_each_accuracy() -> None:
     drawn = ElementTree.fromstring(draw(bars))
     texts = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert {"reported <by it>", "25.0%", "served", "5.0%", "draft trained as then"} <= set(texts)
+    assert any(str(text).endswith(f"lines are {LEVEL:.0%} intervals") for text in texts)
     widths = [float(str(element.get("width"))) for element in drawn.iter("{http://www.w3.org/2000/svg}rect")][
         1:
     ]
