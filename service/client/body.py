@@ -80,27 +80,65 @@ def receive(answer: http.client.HTTPResponse, asked: Asked, out: Out, *, check: 
     return _rows(frame, asked, buffer, n_tokens)
 
 
-def receive_planes(answer: http.client.HTTPResponse, asked: Asked, make: MakePlanes, *, check: bool) -> None:
-    """Read an answer of one sample into the planes that `make` makes of its length; raises as `receive`."""
+def receive_planes(
+    answer: http.client.HTTPResponse, asked: Asked, makers: Sequence[MakePlanes], *, check: bool
+) -> None:
+    """Read an answer of whole samples, each into the planes that its maker makes of its length.
+
+    Raises as `receive`.
+    """
     frame, n_tokens = _opened(answer, asked)
-    planes = make(n_tokens)
-    scratch = np.empty(max(PIECE_BYTES, *(plane.shape[1] for plane in planes.values())), np.uint8)
+    offsets = np.array([0, n_tokens], np.int64)
+    entries = list(frame.entries)
+    if asked.is_batch:
+        offsets = _read_small(answer, frame, entries.pop(0), OFFSETS).view("<i8").reshape(-1)
+        _check_offsets(asked, offsets, n_tokens)
+    planes = [make(int(n)) for make, n in zip(makers, np.diff(offsets), strict=True)]
+    scratch = np.empty(max(PIECE_BYTES, *(plane.shape[1] for plane in planes[0].values())), np.uint8)
     wrong = []
-    for entry in frame.entries:
-        plane, value = planes[entry.name], 0
-        row_bytes = plane.shape[1]
-        step = len(scratch) // row_bytes
-        for first in range(0, n_tokens, step):
-            rows = min(step, n_tokens - first)
-            piece = scratch[: rows * row_bytes]
-            _read_whole(answer, piece)
-            if check:
-                value = checksums.crc32c(piece, value)
-            plane[first : first + rows] = piece.reshape(rows, row_bytes)
+    for entry in entries:
+        if asked.is_batch and entry.name == SAMPLE_IDS:
+            _check_ids(asked, _read_small(answer, frame, entry, SAMPLE_IDS))
+            continue
+        value = 0
+        for sample in planes:
+            value = _fill_plane(answer, sample[entry.name], scratch, value, check=check)
         if check and value != frame.checksums[entry.name]:
             wrong.append(_wrong_bytes(entry.name, frame.checksums[entry.name], value))
     if wrong:
         raise WrongBytesError(wrong)
+
+
+def _fill_plane(
+    answer: http.client.HTTPResponse,
+    plane: NDArray[np.uint8],
+    scratch: NDArray[np.uint8],
+    value: int,
+    *,
+    check: bool,
+) -> int:
+    """Fill a plane by way of `scratch`; return the crc32c of what `value` is of followed by its bytes."""
+    n_tokens, row_bytes = plane.shape
+    step = len(scratch) // row_bytes
+    for first in range(0, n_tokens, step):
+        rows = min(step, n_tokens - first)
+        piece = scratch[: rows * row_bytes]
+        _read_whole(answer, piece)
+        if check:
+            value = checksums.crc32c(piece, value)
+        plane[first : first + rows] = piece.reshape(rows, row_bytes)
+    return value
+
+
+def _read_small(answer: http.client.HTTPResponse, frame: Frame, entry: Entry, name: str) -> NDArray[np.uint8]:
+    """Read the entry `name`, `[n, bytes of a row]`, which is gone by before the rest is: always checked."""
+    if entry.name != name:
+        raise ProtocolError(f"expected {name} to come here, got {entry.name}")
+    rows = np.empty((entry.shape[0], entry.n_bytes // entry.shape[0]), np.uint8)
+    _read_whole(answer, rows.reshape(-1))
+    if (value := checksums.crc32c(rows.reshape(-1))) != frame.checksums[name]:
+        raise WrongBytesError([_wrong_bytes(name, frame.checksums[name], value)])
+    return rows
 
 
 def _read_whole(answer: http.client.HTTPResponse, piece: NDArray[np.uint8]) -> None:
@@ -261,11 +299,18 @@ def _arrays(frame: Frame, buffer: NDArray[np.uint8]) -> dict[str, NDArray[np.gen
 def _check_samples(
     asked: Asked, offsets: NDArray[np.int64], sample_ids: NDArray[np.generic], n_tokens: int
 ) -> None:
-    got = tuple(bytes(row).hex() for row in sample_ids)
-    steps = np.diff(offsets)
-    if got != asked.sample_ids:
+    _check_ids(asked, sample_ids)
+    _check_offsets(asked, offsets, n_tokens)
+
+
+def _check_ids(asked: Asked, sample_ids: NDArray[np.generic]) -> None:
+    if tuple(bytes(row).hex() for row in sample_ids) != asked.sample_ids:
         raise ProtocolError("expected the samples that were asked for, in that order, got others")
-    if offsets[0] != 0 or offsets[-1] != n_tokens or bool((steps < 0).any()):
+
+
+def _check_offsets(asked: Asked, offsets: NDArray[np.int64], n_tokens: int) -> None:
+    wrong_ends = offsets[0] != 0 or offsets[-1] != n_tokens
+    if wrong_ends or len(offsets) != len(asked.sample_ids) + 1 or bool((np.diff(offsets) < 0).any()):
         raise ProtocolError(f"expected offsets from 0 up to {n_tokens}, got {offsets.tolist()[:100]}")
 
 

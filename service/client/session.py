@@ -78,16 +78,15 @@ class Session:
         read = partial(receive, asked=asked, out=out, check=self.settings.check)
         return self.send_checked(request, read)
 
-    def fetch_planes(self, asked: Asked, headers: Mapping[str, str], make: MakePlanes) -> None:
-        """Fill the planes that `make` makes of one whole sample; else as `fetch`."""
+    def fetch_planes(self, asked: Asked, headers: Mapping[str, str], makers: Sequence[MakePlanes]) -> None:
+        """Fill the planes that each sample's maker makes, whole; else as `fetch`."""
         if self.mode is None:
             self._choose(asked, headers)
         if self.mode == "direct":
-            (known,) = self.locate(asked, headers)
-            planes = make(known.n_tokens)
-            self._files.read_planes(known, planes)
+            for known, make in zip(self.locate(asked, headers), makers, strict=True):
+                self._files.read_planes(known, make(known.n_tokens))
         else:
-            read = partial(receive_planes, asked=asked, make=make, check=self.settings.check)
+            read = partial(receive_planes, asked=asked, makers=makers, check=self.settings.check)
             self.send_checked(_request(asked, headers), read)
 
     def send_checked(self, request: Request, read: Callable[[HTTPResponse], T]) -> T:

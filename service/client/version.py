@@ -155,10 +155,27 @@ class Version:
         Each byte is written once, into the array that `out` makes. Raises as `tensors`, and `SchemaError` for
         tensors that differ in dtype or width.
         """
-        asked = self._asked((sample_id,), (*names, *columns), None, is_batch=False)
-        stacking = Stacking(self.schema, names, columns, out, self._norm_for(names))
-        self.session.fetch_planes(asked, self._headers, stacking.planes)
-        return stacking.done()
+        (stack,) = self.stacks((sample_id,), names, columns, out=out)
+        return stack
+
+    def stacks(
+        self,
+        sample_ids: Sequence[str],
+        names: Sequence[str],
+        columns: Sequence[str] = ("input_ids",),
+        *,
+        out: MakeStates = new_states,
+    ) -> list[Stack]:
+        """Return several samples as `stack` does each, by one request where it takes one.
+
+        `out` makes them in the order asked, all of them once more where bytes are asked for again.
+        """
+        many = len(sample_ids) > 1
+        asked = self._asked(tuple(sample_ids), (*names, *columns), None, is_batch=many)
+        norm = self._norm_for(names)
+        stackings = [Stacking(self.schema, names, columns, out, norm) for _ in sample_ids]
+        self.session.fetch_planes(asked, self._headers, [each.planes for each in stackings])
+        return [each.done() for each in stackings]
 
     def locations(
         self, sample_ids: Sequence[str], names: Sequence[str] | None = None

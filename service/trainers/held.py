@@ -61,6 +61,20 @@ class Held(Protocol):
     ) -> Stack:
         """Return a sample's tensors as one array, as `service.client.version.Version.stack` does."""
 
+    @property
+    def asks(self) -> bool:
+        """Whether samples come by requests, so that those of a batch are had sooner by `stacks`."""
+
+    def stacks(
+        self,
+        sample_ids: Sequence[str],
+        names: Sequence[str],
+        columns: Sequence[str] = ("input_ids",),
+        *,
+        out: MakeStates = new_states,
+    ) -> list[Stack]:
+        """Return several samples as `stack` does each, `out` called in their order."""
+
 
 class ServedReference(NamedTuple):
     """A dataset of a service; a version by its number or its name, and none means the newest.

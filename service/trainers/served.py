@@ -7,12 +7,14 @@ from typing import NamedTuple
 from datagen.store.trainer_rows import Listed
 from schemas.dataset_facts import DatasetFacts
 from service.client.client import LATEST, Client
+from service.client.errors import InvalidError
 from service.client.stack import MakeStates, Stack, new_states
 from service.client.version import Version
 from service.trainers.held import ServedReference, TokenRows
 
 TOKENS_AT_ONCE = 64
 """Samples whose tokens are asked for in one request."""
+TOO_LARGE = 413
 
 
 class _Numbered(NamedTuple):
@@ -58,6 +60,28 @@ class ServedVersion:
         out: MakeStates = new_states,
     ) -> Stack:
         return self.version.stack(sample_id, names, columns, out=out)
+
+    @property
+    def asks(self) -> bool:
+        return self.version.mode == "http"
+
+    def stacks(
+        self,
+        sample_ids: Sequence[str],
+        names: Sequence[str],
+        columns: Sequence[str] = ("input_ids",),
+        *,
+        out: MakeStates = new_states,
+    ) -> list[Stack]:
+        try:
+            return self.version.stacks(sample_ids, names, columns, out=out)
+        except InvalidError as error:
+            if error.status != TOO_LARGE or len(sample_ids) == 1:
+                raise
+        # A service that gives less at once.
+        half = len(sample_ids) // 2
+        parts = (sample_ids[:half], sample_ids[half:])
+        return [stack for part in parts for stack in self.stacks(part, names, columns, out=out)]
 
 
 def open_served(reference: ServedReference, key: str | None, *, direct: bool) -> ServedVersion:

@@ -8,7 +8,8 @@ cannot be read is an error that names it, never a sample left out. Source: `hs_c
 
 import argparse
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ DTYPES: Mapping[str, torch.dtype] = {
     "float32": torch.float32,
 }
 BUFFERS_KEPT = 16
+ROWS_AT_ONCE = 16
+"""In one request, at most."""
 
 
 class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
@@ -43,29 +46,53 @@ class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
         self._folder = prepared.folder
         self._slots = prepared.slots
         self._n_rows = prepared.n_rows
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what each process has of its own."""
         self._sample_ids: NDArray[np.uint8] | None = None
         self._memory = Memory(kept=BUFFERS_KEPT)
+        self._expected: dict[int, dict[str, torch.Tensor]] = {}
+        _hear_of_batches()
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker reads the list of rows by itself: that costs less than to send it.
-        return {**self.__dict__, "_sample_ids": None, "_memory": None}
+        own = ("_sample_ids", "_memory", "_expected")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._memory = Memory(kept=BUFFERS_KEPT)
+        self._begin()
 
     def get_cached(self, file_idx: int) -> dict[str, torch.Tensor]:
         """Return a row's states and token ids; raises what the dataset raises where they cannot be read."""
-        sample_id = self._sample_id(file_idx)
+        expected = self._expected.pop(file_idx, None)
+        return expected if expected is not None else self._read([file_idx])[0]
+
+    def expect(self, rows: Sequence[int]) -> None:
+        """Ask for a batch's rows in few requests, for `get_cached` to give each once; raises as that.
+
+        Nothing is done where rows come by no request. What was expected before is dropped.
+        """
+        self._expected.clear()
+        for first in range(0, len(rows) if self._held.asks else 0, ROWS_AT_ONCE):
+            some = rows[first : first + ROWS_AT_ONCE]
+            self._expected.update(zip(some, self._read(some), strict=True))
+
+    def _read(self, rows: Sequence[int]) -> list[dict[str, torch.Tensor]]:
         made: list[torch.Tensor] = []
 
         def states(n_tokens: int, n_slots: int, width: int, dtype: str) -> NDArray[np.generic]:
-            made[:] = [self._memory.empty((n_tokens, n_slots, width), DTYPES[dtype])]
-            return _bits(made[0], dtype)
+            made.append(self._memory.empty((n_tokens, n_slots, width), DTYPES[dtype]))
+            return _bits(made[-1], dtype)
 
-        stack = self._held.stack(sample_id, self._slots, ("input_ids",), out=states)
-        token_ids = torch.from_numpy(stack.tokens["input_ids"].astype(np.int64))
-        return {"hidden_states": made[0], "token_ids": token_ids}
+        ids = [self._sample_id(row) for row in rows]
+        stacks = self._held.stacks(ids, self._slots, ("input_ids",), out=states)
+        # Those before the last were made for an answer that was asked for again.
+        return [
+            {"hidden_states": tensor, "token_ids": torch.from_numpy(_long(stack.tokens["input_ids"]))}
+            for tensor, stack in zip(made[-len(rows) :], stacks, strict=True)
+        ]
 
     def get_generated(self, hs_transfer_params: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Refuse: what a dataset holds was made before."""
@@ -85,6 +112,27 @@ def _bits(states: torch.Tensor, dtype: str) -> NDArray[np.generic]:
     """Return the same memory as numpy knows it: it has no bfloat16."""
     flat = states.view(torch.uint8).numpy()
     return flat.view(BITS[dtype])
+
+
+def _long(values: NDArray[np.generic]) -> NDArray[np.int64]:
+    return values.astype(np.int64)
+
+
+def _hear_of_batches() -> None:
+    """Let the trainer's dataset, where it is loaded, say which rows a batch is of before it takes them.
+
+    torch's loader hands a batch's indices to a dataset's `__getitems__` where it has one; the trainer's has
+    none, and asks for row after row. Source: `torch/utils/data/_utils/fetch.py`.
+    """
+    data = sys.modules.get("speculators.train.data")
+    if data is not None:
+        data.ArrowDataset.__getitems__ = _items
+
+
+def _items(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    if isinstance(dataset.transfer, StrataTransfer):
+        dataset.transfer.expect([dataset._map_to_file_idx(index) for index in indices])
+    return [dataset[index] for index in indices]
 
 
 class StrataBackend(HiddenStatesBackend):  # type: ignore[misc, unused-ignore]

@@ -72,6 +72,20 @@ class StoredVersion:
         part.read_planes(at.row_start, at.n_tokens, planes)
         return stacking.done()
 
+    @property
+    def asks(self) -> bool:
+        return False
+
+    def stacks(
+        self,
+        sample_ids: Sequence[str],
+        names: Sequence[str],
+        columns: Sequence[str] = ("input_ids",),
+        *,
+        out: MakeStates = new_states,
+    ) -> list[Stack]:
+        return [self.stack(sample_id, names, columns, out=out) for sample_id in sample_ids]
+
     @cached_property
     def _snapshot(self) -> Snapshot:
         root, dataset, version = self.reference

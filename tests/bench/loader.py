@@ -227,6 +227,8 @@ def measure_epochs(pipe: Connection, place: Place) -> None:
     sys.path.insert(0, os.environ["PYTHONPATH"].partition(os.pathsep)[0])
     # Its loader pins memory, and says on a machine without an accelerator that it cannot.
     warnings.simplefilter("ignore")
+    # Before a transfer is made, as in the trainer.
+    import_module("speculators.train.dataloader")
     epochs: dict[Measure, Callable[[], float]] = {}
     while (asked := pipe.recv()) is not None:
         if asked not in epochs:

@@ -227,9 +227,28 @@ def test_the_offsets_of_a_batch_are_checked(sample_ids: list[str], offsets: list
         if fits:
             rows = version.batch(["a" * 64, "b" * 64], ["layer2"])
             assert [len(each.tensors["layer2"]) for each in rows] == [30, 40]
+            stacks = version.stacks(["a" * 64, "b" * 64], ["layer2"], ())
+            assert [len(each.states) for each in stacks] == [30, 40]
         else:
             with pytest.raises(errors.ProtocolError):
                 version.batch(["a" * 64, "b" * 64], ["layer2"])
+            with pytest.raises(errors.ProtocolError):
+                version.stacks(["a" * 64, "b" * 64], ["layer2"], ())
+
+
+@pytest.mark.parametrize(
+    "from_the_end", [1, 64 + 1, 64 + 70 * 16 + 1], ids=["sample_ids", "layer2", "offsets"]
+)
+def test_stacks_that_changed_on_the_way_are_asked_for_once_more(from_the_end: int) -> None:
+    ids = ["a" * 64, "b" * 64]
+    right = batch_body(ids, [0, 30, 70])
+    damaged = bytearray(right)
+    damaged[-from_the_end] ^= 1
+    with misbehaving([sent(bytes(damaged)), sent(right)]) as server, client_of(server) as client:
+        stacks = version_of(client).stacks(ids, ["layer2"], ())
+        assert len(server.heard) == 2
+    joined = b"".join(each.states.tobytes() for each in stacks)
+    assert joined == SAMPLE.tensors["layer2"].tobytes()
 
 
 def test_a_client_never_shows_its_key() -> None:

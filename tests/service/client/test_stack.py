@@ -68,6 +68,20 @@ def test_a_stack_is_its_tensors_bit_for_bit(
                 np.testing.assert_array_equal(stack.tokens[name], sample.tokens[name])
 
 
+@MODES
+def test_several_samples_are_each_a_stack_of_its_own(
+    url: str, written: dict[str, list[SampleData]], direct: bool
+) -> None:
+    samples = written["bfloat16"][::-1]
+    with Client(url, direct=direct) as client:
+        version = client.version("bfloat16")
+        stacks = version.stacks([each.sample_id for each in samples], NAMES, ("loss_mask", "input_ids"))
+    for stack, sample in zip(stacks, samples, strict=True):
+        assert_stacked(stack.states, sample, NAMES)
+        for name in ("loss_mask", "input_ids"):
+            np.testing.assert_array_equal(stack.tokens[name], sample.tokens[name])
+
+
 def test_states_are_written_where_the_caller_wants_them(
     url: str, written: dict[str, list[SampleData]]
 ) -> None:

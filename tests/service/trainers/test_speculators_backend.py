@@ -2,8 +2,11 @@
 
 import argparse
 import pickle
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,12 +16,14 @@ from torch.utils.data import DataLoader, Dataset
 from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.errors import CorruptError
 from schemas.schema import DTYPES, DType
+from service.trainers import speculators_backend
 from service.trainers.errors import TrainerError
 from service.trainers.held import Held, open_held
 from service.trainers.prepared import Prepared
 from service.trainers.speculators_backend import NAME, StrataBackend, StrataTransfer, register
 from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset
 from tests.service.client.test_direct import flip
+from tests.service.serving import serving
 from tests.service.trainers.places import WAYS, held_in, prepared_from
 
 Row = dict[str, torch.Tensor]
@@ -86,6 +91,65 @@ def test_a_row_is_what_the_reader_of_files_gives(
     for row in reversed(range(len(LENGTHS))):
         assert_same(transfer.get_cached(row), files.get_cached(row))
         assert_same(again[row], files.get_cached(row))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_that_are_expected_are_the_same_and_given_once(
+    held: dict[str, Held], prepared: Prepared, files: FileTransfer, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speculators_backend, "ROWS_AT_ONCE", 2)
+    transfer = StrataTransfer(held[way], prepared.folder)
+    transfer.get_cached(0)  # how samples are fetched is known by then
+    rows = [2, 0, 1]
+    transfer.expect([1])
+    transfer.expect(rows)
+    first, again = ([transfer.get_cached(row) for row in rows] for _ in range(2))
+    for row, ours, other in zip(rows, first, again, strict=True):
+        assert_same(ours, files.get_cached(row))
+        assert_same(other, files.get_cached(row))
+        assert ours["hidden_states"].data_ptr() != other["hidden_states"].data_ptr()
+
+
+@pytest.mark.parametrize("most", [{"max_batch_samples": 1}, {"max_response_bytes": 12_000}])
+def test_a_service_that_gives_less_at_once_is_asked_for_less(
+    root: Path, prepared: Prepared, files: FileTransfer, most: dict[str, Any]
+) -> None:
+    rows = [1, 4, 0, 3]
+    with serving(root, **most) as url:
+        transfer = StrataTransfer(open_held(f"{url}#states", direct=False), prepared.folder)
+        transfer.get_cached(0)
+        transfer.expect(rows)
+    for row in rows:
+        assert_same(transfer.get_cached(row), files.get_cached(row))
+
+
+def test_the_trainers_dataset_says_a_batchs_rows_before_it_takes_them(
+    held: dict[str, Held], prepared: Prepared, files: FileTransfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ArrowDataset(Rows):
+        def _map_to_file_idx(self, index: int) -> int:
+            return index
+
+    asked: list[list[int]] = []
+
+    class Transfer(StrataTransfer):
+        def _read(self, rows: Sequence[int]) -> list[Row]:
+            asked.append([*rows])
+            return super()._read(rows)
+
+    monkeypatch.setitem(sys.modules, "speculators.train.data", SimpleNamespace(ArrowDataset=ArrowDataset))
+    transfer = Transfer(held["http"], prepared.folder)
+    transfer.get_cached(0)
+    batches = [[2, 0], [1]]
+    loader = DataLoader(ArrowDataset(transfer), batch_sampler=batches, collate_fn=list)
+    for rows, batch in zip(batches, loader, strict=True):
+        for row, ours in zip(rows, batch, strict=True):
+            assert_same(ours, files.get_cached(row))
+    assert asked == [[0], [2, 0], [1]]
+    monkeypatch.setattr(transfer, "expect", lambda _: pytest.fail("no transfer of ours"))
+    other: Any = ArrowDataset(transfer)
+    other.transfer = files
+    assert_same(next(iter(DataLoader(other, batch_sampler=[[1]], collate_fn=list)))[0], files.get_cached(1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
