@@ -95,10 +95,9 @@ class Loop:
         elif isinstance(came, Made):
             self._check_part(came.result)
             self._schedule.finished()
-            self._give_up_accused()
             self._ledger.add(came.result.part, came.result.quarantined)
             self._ledger.count(came.result)
-            self._check_refused()
+            self._give_up_accused()
         elif isinstance(came.error, (StoreError, RunFailedError)):
             raise came.error
         elif not came.running or self._winding_up:

@@ -110,8 +110,9 @@ def _told(failures: list[Failure]) -> str:
     """Return in words what a sample did, which is the same wherever it stood before."""
     times, deaths = len(failures), sum(failure.died for failure in failures)
     if deaths == times:
-        return f"killed {times} workers: {failures[-1].detail}"
+        return f"killed {times} worker{'s' if times > 1 else ''}: {failures[-1].detail}"
     on = len({failure.worker for failure in failures})
     killed = f", and killed {deaths}" if deaths else ""
-    where = f"{times} times on {on} worker{'s' if on > 1 else ''}{killed}"
-    return f"failed {where}: last error: {failures[-1].detail}"
+    often = "once" if times == 1 else f"{times} times"
+    where = f"on {on} worker{'s' if on > 1 else ''}{killed}"
+    return f"failed {often} {where}: last error: {failures[-1].detail}"

@@ -1,5 +1,6 @@
 """Which unit goes next, with workers that die, engines that raise, and workers that make nothing."""
 
+import itertools
 import random
 import re
 
@@ -54,7 +55,9 @@ def test_exactly_the_poison_samples_are_given_up_whatever_a_bad_worker_does(
     made: list[str] = []
     given_up: list[str] = []
     in_hand: dict[int, Unit] = {}
+    turns = itertools.count()
     while len(schedule) or in_hand:
+        assert next(turns) < 5000, "it goes round"
         for worker in workers:
             if worker not in in_hand and (unit := schedule.next(worker, workers)):
                 in_hand[worker] = unit
@@ -66,7 +69,7 @@ def test_exactly_the_poison_samples_are_given_up_whatever_a_bad_worker_does(
             )
             if poisoned is not None:
                 given_up.append(poisoned.prompt.sample_id)
-                assert re.match(r"failed \d+ times on \d worker|killed \d workers", poisoned.detail)
+                assert re.match(r"failed (once|\d times) on \d worker|killed \d worker", poisoned.detail)
                 schedule.finished()  # another's unit ends meanwhile: the fleet is not at fault
         else:
             schedule.finished()
