@@ -32,7 +32,7 @@ class WorkerSettings(BaseModel):
     batch_tokens: PositiveInt = Field(default=4096, description="tokens of a batch, padding included")
     units_in_flight: int = Field(default=2, ge=1, le=8, description="units handed to a worker at a time")
     unit_attempts: int = Field(
-        default=3, ge=1, description="deaths before a unit is halved, or a sample alone is given up"
+        default=3, ge=1, description="failures before a unit is halved, or a sample alone is given up"
     )
     max_refused: int = Field(
         default=100, ge=0, description="samples refused for content or poison before the run stops"

@@ -18,7 +18,7 @@ MIN_UNIT_TOKENS = 8192
 
 @dataclass(frozen=True)
 class Unit:
-    """Samples that become one part. `attempts` counts the workers that it has killed."""
+    """Samples that become one part. `attempts` counts how often it failed."""
 
     number: str
     prompts: tuple[Prompt, ...]
