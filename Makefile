@@ -102,7 +102,7 @@ TRAINERS := speculators specforge modelopt automodel eagle fastchat
 .PHONY: oracle-trainers
 oracle-trainers: $(READY)
 	@if $(BIN)/python -m tests.oracle.wheels $(TRAINERS); then \
-	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,exports,cache_exports,torch_exports,specforge_live,live,launch,draft_forward,not_run,forms,writers_eagle,writers_specforge}.py -k "not smollm2" $(ARGS); \
+	    $(BIN)/python -m pytest tests/oracle/test_{trainers,resolved_trainers,resolved_dumps,exports,cache_exports,torch_exports,specforge_live,live,launch,draft_forward,not_run,forms,accuracy,writers_eagle,writers_specforge}.py -k "not smollm2" $(ARGS); \
 	else \
 	    echo "the oracle of trainers is skipped: without their released wheels there is nothing to compare with"; \
 	fi

@@ -60,7 +60,8 @@ def hits(
     """Score what a draft proposed at one step.
 
     `proposed` is `[>= T-step]`, the token of each pair; `labels` are of the target that it is thought to be
-    trained on, `served` of the target as a server runs it; `mask` is `[T]`.
+    trained on, `served` of the target as a server runs it; `mask` is `[T]`. SpecForge itself counts one pair
+    more of a sample whose last token is trained: that of the padding behind it, which is left out here.
     """
     n_pairs = max(0, len(mask) - step)
     chosen = proposed[:n_pairs]
