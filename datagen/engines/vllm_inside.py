@@ -25,6 +25,7 @@ from datagen.engines.opening_checks import schema_problems
 from datagen.engines.positions import one_side_problem, position_rule
 from datagen.engines.settings import EngineSettings
 from datagen.engines.vllm_layers import Layers, layers_of
+from datagen.engines.vllm_models import HANDS_OUT, hands_out, installed_package
 from schemas.problem import Problem
 from schemas.schema import Schema
 
@@ -127,6 +128,7 @@ def giving(settings: EngineSettings, config_file: Path | None) -> Giving:
         release, config = vllm_release(), _config(settings)
     else:
         release, config = ".".join(map(str, (*OLDEST, 0))), read_config_file(config_file)
+    package = installed_package() if config_file is None else None
     table = cache(partial(table_problem, config))
     length = one_side_problem(
         config.get_text_config(decoder=True),
@@ -141,6 +143,8 @@ def giving(settings: EngineSettings, config_file: Path | None) -> Giving:
         found = _layers(asked, release, config, table)
         if not isinstance(found, Layers):
             return told + found
+        if found.assumed and package is not None and hands_out(package, asked.target.architecture) is False:
+            return [*told, _hands_out_nothing(release, asked.target.architecture)]
         tell(found.assumed)
         return told
 
@@ -160,6 +164,11 @@ def open_engine(settings: EngineSettings, schema: Schema) -> Engine:
         raise OpeningError("vLLM cannot give these tensors", layers)
     running = cast(_Running, import_module("datagen.engines.vllm_running"))
     return running.start(settings, schema, layers, vllm_release())
+
+
+def _hands_out_nothing(release: str, architecture: str) -> Problem:
+    message = f"expected a model that vLLM {release} hands states out of ({HANDS_OUT}), got {architecture}"
+    return Problem(where="engine", kind="boundary", message=message, repair="engine hf")
 
 
 def _refusal(message: str) -> OpeningError:

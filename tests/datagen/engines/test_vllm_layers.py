@@ -132,6 +132,7 @@ def test_a_plan_says_which_package_to_install(
 @pytest.fixture
 def plain_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_inside, "version", installed({"vllm": RELEASE, "torch": "2.13.0"}))
+    monkeypatch.setattr(vllm_inside, "installed_package", lambda: None)
 
 
 @pytest.mark.usefixtures("plain_install")
