@@ -13,11 +13,10 @@ from datagen.driver.replica import Lost, Made, Told
 from datagen.engines.errors import OpeningError
 from datagen.errors import FleetError
 from datagen.planning.units import Unit
-from datagen.worker.actor import Worker, WorkerFacts
+from datagen.worker.actor import Worker
 from tests.datagen.driver.deadly_worker import (
     DEADLY_LENGTH,
     CalibratedWorker,
-    DeadlyWorker,
     UnloadableWorker,
 )
 from tests.datagen.prompt_builders import random_prompts
@@ -70,31 +69,17 @@ def test_a_dead_worker_is_handed_nothing_until_it_is_back_and_knows_the_calibrat
         fleet.close()
 
 
-class ChangedWorker(DeadlyWorker):
-    """Comes back on a node with other software."""
-
-    def come_back(self, calibration: Calibration) -> WorkerFacts:
-        facts = super().come_back(calibration)
-        return replace(facts, engine=replace(facts.engine, version="another one"))
-
-
-def test_a_worker_that_comes_back_with_other_software_is_refused(tmp_path: Path) -> None:
-    fleet = fleet_of(tmp_path, ChangedWorker)
-    try:
-        fleet.start(1)
-        fleet.hand_out(Unit("deadly", tuple(random_prompts([DEADLY_LENGTH]))))
-        with pytest.raises(FleetError, match=r"a worker came back .*\n.*got another one"):
-            _until(fleet)
-    finally:
-        fleet.close()
-
-
-def _until(fleet: Fleet) -> None:
-    """Wait until every worker is well."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    all_that_came(fleet, 1)
-    while fleet.recovering and time.monotonic() < deadline:
-        fleet.wait(0.25)
+def test_a_worker_that_comes_back_with_other_software_or_another_model_is_refused(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, Worker)
+    facts = Worker(fleet._order).come_back(Calibration())
+    fleet._first = facts
+    fleet._check(replace(facts, host="elsewhere", pid=7))
+    newer = replace(facts, host="elsewhere", engine=replace(facts.engine, version="another one"))
+    with pytest.raises(FleetError, match=r"a worker came back .*\n.*worker on elsewhere.*got another one"):
+        fleet._check(newer)
+    other = replace(facts, target=facts.target.model_copy(update={"n_layers": 9}))
+    with pytest.raises(FleetError, match="got another one under the same name"):
+        fleet._check(other)
 
 
 def test_why_a_worker_cannot_load_reaches_the_driver_as_the_error_that_it_is(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Arrays through shared memory: whole, on one segment, and gone when nobody holds them."""
 
+import os
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from datagen.engines import shared_rows
 from datagen.engines.owned_names import new_name
 from datagen.engines.shared_rows import drop, lay_out, lay_out_all, sweep, sweep_the_dead, take_up
 from tests.datagen.engines.dead_names import name_of_the_dead
@@ -51,7 +51,7 @@ def test_what_nobody_took_up_is_swept(tmp_path: Path) -> None:
 
 
 def test_where_one_does_not_fit_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = shared_rows.os.posix_fallocate
+    room = os.posix_fallocate
     calls = []
 
     def full(handle: int, start: int, size: int) -> None:
@@ -60,7 +60,7 @@ def test_where_one_does_not_fit_none_is_left(tmp_path: Path, monkeypatch: pytest
             raise OSError(28, "No space left on device")
         room(handle, start, size)
 
-    monkeypatch.setattr(shared_rows.os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
         lay_out_all("strata-a-", ((str(number), arrays()) for number in range(4)), tmp_path)
     assert list(tmp_path.iterdir()) == []
