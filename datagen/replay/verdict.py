@@ -127,13 +127,19 @@ def _declared(
         return None, [f"what {by} says, {words(trained)}, is not stored and cannot be tried"]
     score = percent(held.measured[trained].learned, held)
     if trained.target != held.best.target and trained.target not in targets_near(held):
-        return False, [f"{by} says {words(trained)}, another target than it was trained on: {score}"]
+        told = f"{by} says {words(trained)}, another target than it was trained on: {score}"
+        return _unless_few(held), [told]
     named = held if held is deciding else likeliest(held, trained)
     if named.best == trained or trained.target != named.best.target:
         apart = behind(held.compared(held.best, trained))
         return True, [f"what {by} says, {words(trained)}, cannot be told from it: {apart}"]
     apart = behind(named.compared(named.best, trained))
-    return False, [f"{by} says {words(trained)}, which scores {score}: {apart}"]
+    return _unless_few(held), [f"{by} says {words(trained)}, which scores {score}: {apart}"]
+
+
+def _unless_few(held: Findings) -> bool | None:
+    """Return `False`, which accuses, unless an audit set of few conversations is all that says so."""
+    return None if held.n_cases < FEW else False
 
 
 def _served(
@@ -153,5 +159,5 @@ def _served(
             told = f"expect {percent(its, held)} instead of {percent(mine, held)}, {behind(apart)}"
             if not apart.is_above_zero:
                 return True, [f"{by} would feed {served}, which serves as well: {told}"]
-            return False, [f"the server declared, {by}, would feed {served}: {told}"]
+            return _unless_few(held), [f"the server declared, {by}, would feed {served}: {told}"]
     return None, [f"what {by} would feed, {served}, is not stored and cannot be tried"]

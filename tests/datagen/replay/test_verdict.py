@@ -226,9 +226,24 @@ UNFIT = Problem(where="fc", kind="slots", message="expected 3 tensors, got 4", r
 @pytest.mark.parametrize("side", ["trained", "served"])
 def test_a_problem_is_told_with_its_repair_and_counts_for_its_own_side(side: str) -> None:
     findings = found({Inputs(FC): 0.4, Inputs(SWAPPED): 0.2, FLOOR: 0.05}, 40)
-    wrong = {"problems": (UNFIT,)} if side == "trained" else {"served_problems": (UNFIT,)}
-    declaration = replace(declared_as(Inputs(FC)), **wrong)
+    plain = declared_as(Inputs(FC))
+    declaration = (
+        replace(plain, problems=(UNFIT,)) if side == "trained" else replace(plain, served_problems=(UNFIT,))
+    )
     verdict = judge(declaration, findings, None, "there is no audit set", 6)
     assert verdict.is_as_declared is (side == "served")
     assert verdict.is_as_served is (False if side == "served" else None)
     assert "fc: expected 3 tensors, got 4 (name the right one)" in verdict.sentences
+
+
+@pytest.mark.parametrize(("n", "declared"), [(4, None), (8, False)])
+def test_what_only_an_audit_set_can_try_is_not_held_against_a_draft_by_few(
+    n: int, declared: bool | None
+) -> None:
+    """The tensors that are declared are not stored: forty conversations say nothing of them."""
+    unstored = Inputs(("layer2", "layer3", "layer4"))
+    stored = found({Inputs(FC): 0.5, FLOOR: 0.05}, 40)
+    every = found({Inputs(FC): 0.5, unstored: 0.2}, n)
+    verdict = judge(declared_as(unstored), stored, every, "", 6)
+    assert verdict.is_as_declared is declared
+    assert "says layer2, layer3, layer4, which scores" in told(verdict)
