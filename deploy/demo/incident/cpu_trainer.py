@@ -21,6 +21,31 @@ def answer_for_cpu() -> None:
     accelerator.synchronize = lambda *_: None
 
 
+def answer_for_ranks() -> None:
+    """Answer in the accelerators' place where several ranks set out, too: they meet over gloo."""
+    distributed: Any = importlib.import_module("torch.distributed")
+    setting_up: Any = importlib.import_module("speculators.train.distributed")
+    accelerator: Any = torch.accelerator
+    begin, set_up = distributed.init_process_group, setting_up.maybe_setup_distributed
+
+    def begun(backend: str, **given: Any) -> None:
+        given.pop("device_id", None)
+        begin(backend, **given)
+
+    def set_up_on_cpu(*given: Any, **named: Any) -> None:
+        # Only here: asked elsewhere, torch would take the CPU for a device to copy to.
+        asked = accelerator.current_accelerator
+        accelerator.current_accelerator = lambda *_, **__: torch.device("cpu")
+        try:
+            set_up(*given, **named)
+        finally:
+            accelerator.current_accelerator = asked
+
+    accelerator.set_device_index = lambda *_: None
+    distributed.init_process_group = begun
+    setting_up.maybe_setup_distributed = set_up_on_cpu
+
+
 def train(arguments: Sequence[str]) -> None:
     """Run the trainer with the words of its own command line."""
     answer_for_cpu()
