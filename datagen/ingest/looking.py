@@ -77,7 +77,7 @@ def _in_order(
 def looked_at(files: OpenFiles, listed: Listed, target: Target, *, all_trained: bool) -> Facts | Refusal:
     """Return what is known of one sample."""
     try:
-        row = files.read(listed)
+        row = files.read(listed, states=False)
     except ForeignFileError as error:
         return refusal_of(listed, error)
     return facts_of(listed, row, target, all_trained=all_trained)

@@ -63,7 +63,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     ),
     "rich": ("datagen.commands", "datagen.progress", "datagen.printing"),
     "safetensors": (
-        "datagen.adapters.mapped_safetensors",
+        "datagen.adapters.placed_safetensors",
         "datagen.adapters.safe_loading",
         "datagen.engines.named_weights",
         "datagen.engines.server_folder",

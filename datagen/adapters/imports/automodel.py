@@ -28,7 +28,7 @@ from datagen.adapters.foreign_samples import Slot
 from datagen.adapters.imports.cache_folder import MANIFEST, Caches, Found, count_in, folders_of, read_manifest
 from datagen.adapters.imports.format import ForeignRow, ImportOptions, OpenFiles
 from datagen.adapters.imports.padding import real_tokens
-from datagen.adapters.mapped_safetensors import map_tensors, placed_in
+from datagen.adapters.placed_safetensors import Placed, placed_in, read_plane, read_tensor, tensors_of
 from schemas.problem import Problem
 
 _COUNTS = ("num_samples", "shard_size", "seq_length", "aux_hidden_dim", "draft_vocab_size")
@@ -47,7 +47,7 @@ class AutomodelFiles:
 
 
 class _Cache:
-    """One folder; a shard is mapped when a sample of it is first read."""
+    """One folder; a shard's head is read when a sample of it is first read."""
 
     def __init__(self, folder: Path, options: ImportOptions) -> None:
         """Read the manifest and the shards' heads; raises `ForeignFileError` where there is no manifest."""
@@ -65,18 +65,20 @@ class _Cache:
             self._check_shards(manifest)
         self.n_samples = 0 if self.problems else self._counts["num_samples"]
         self._firsts = None if self.problems else self._read_firsts()
-        self._maps: dict[Path, dict[str, NDArray[np.generic]]] = {}
+        self._placed: dict[Path, dict[str, Placed]] = {}
         self._lock = threading.Lock()
 
     def found(self, number: int) -> Found:
         shard, inside = divmod(number, self._counts["shard_size"])
         return Found(self.folder / shard_name(shard), f"{shard_name(shard)}[{inside}]")
 
-    def read(self, number: int) -> ForeignRow:
+    def read(self, number: int, *, states: bool) -> ForeignRow:
         inside = number % self._counts["shard_size"]
         path, name = self.found(number)
         where = f"{path.parent / name}"
-        ids, attention, mask, aux = (self._mapped(path)[name][inside] for name in _READ)
+        placed = self._placed_in(path)
+        ids, attention, mask = (read_plane(path, placed[name], inside) for name in _READ[:3])
+        aux = read_plane(path, placed[_READ[3]], inside, values=states)
         n_real = len(ids) if self._options.padding == "keep" else real_tokens(attention, where)
         first_id, first_mask = self._first(number, where)
         slots = [
@@ -89,11 +91,11 @@ class _Cache:
             tuple(slots),
         )
 
-    def _mapped(self, path: Path) -> dict[str, NDArray[np.generic]]:
+    def _placed_in(self, path: Path) -> dict[str, Placed]:
         with self._lock:
-            if path not in self._maps:
-                self._maps[path] = map_tensors(path, _READ)
-            return self._maps[path]
+            if path not in self._placed:
+                self._placed[path] = tensors_of(path, _READ)
+            return self._placed[path]
 
     def _first(self, number: int, where: str) -> tuple[int, int]:
         """Return a sample's first token and its mask, which its place before all others makes 0 elsewhere."""
@@ -191,7 +193,7 @@ class _Cache:
             return None
         names = ("input_ids", "loss_mask")
         try:
-            found = map_tensors(path, names)
+            found = {name: read_tensor(path, placed) for name, placed in tensors_of(path, names).items()}
         except ForeignFileError as error:
             self.problems += error.problems
             return None

@@ -37,8 +37,8 @@ class Cache(Protocol):
         """Return where a sample lies."""
         ...
 
-    def read(self, number: int) -> ForeignRow:
-        """Read one; raises `ForeignFileError` with every problem of it."""
+    def read(self, number: int, *, states: bool) -> ForeignRow:
+        """Read one, its states' values if asked; raises `ForeignFileError` with every problem."""
         ...
 
 
@@ -66,10 +66,10 @@ class Caches:
         names = [layer_name(number + 1, target.n_layers) for number in ids]
         self.claimed: tuple[str, ...] | None = (*names, *behind) if names else None
 
-    def read(self, listed: Listed) -> ForeignRow:
+    def read(self, listed: Listed, *, states: bool = True) -> ForeignRow:
         """Read one; raises `ForeignFileError` with every problem of it."""
         cache, number = self._by_name[listed.name]
-        return cache.read(number)
+        return cache.read(number, states=states)
 
 
 def _differences(caches: Sequence[Cache]) -> Iterator[Problem]:

@@ -4,7 +4,6 @@ Source of the format: `deepspec_layout`. A cache holds the draft's input and the
 what it lacks of a dataset is `final` itself.
 """
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from datagen.adapters.foreign_samples import Slot
 from datagen.adapters.imports.cache_folder import MANIFEST, Caches, Found, count_in, folders_of, read_manifest
 from datagen.adapters.imports.format import ForeignRow, ImportOptions, OpenFiles
 from datagen.adapters.imports.padding import real_tokens
+from datagen.adapters.read_at import read_at
 from datagen.store.dtypes import NUMPY_DTYPES
 from schemas.boundary import FINAL_NORMED
 from schemas.problem import Problem
@@ -55,7 +55,7 @@ class DeepSpecFiles:
 
 
 class _Cache:
-    """One folder; the states are mapped when a sample of their shard is first read."""
+    """One folder; a sample's states are read at the places that its record says."""
 
     def __init__(self, folder: Path, options: ImportOptions) -> None:
         """Read manifest and index; raises `ForeignFileError` where there is no manifest."""
@@ -71,14 +71,12 @@ class _Cache:
         self.records = self._index(manifest)
         self.n_samples = len(self.records)
         self._overlapping = self._find_overlapping()
-        self._maps: dict[int, NDArray[np.uint8]] = {}
-        self._lock = threading.Lock()
 
     def found(self, number: int) -> Found:
         path = self._shard_of(number) or self.folder / INDEX
         return Found(path, f"{path.name}[{number}]")
 
-    def read(self, number: int) -> ForeignRow:
+    def read(self, number: int, *, states: bool) -> ForeignRow:
         record = self.records[number]
         where = f"{self.folder / INDEX}[{number}]"
         n_tokens = int(record["seq_len"])
@@ -86,7 +84,7 @@ class _Cache:
         if problems:
             raise ForeignFileError(f"sample {number} cannot be read", problems)
         ids, attention, mask, aux, last = (
-            self._array(record, name, row_bytes, dtype, n_tokens)
+            self._array(record, name, row_bytes, dtype, states or dtype != NUMPY_DTYPES[HIDDEN_DTYPE])
             for name, row_bytes, dtype in zip(TENSORS, self.shape.row_bytes, _DTYPES, strict=True)
         )
         n_real = n_tokens if self._options.padding == "keep" else real_tokens(attention, where)
@@ -104,16 +102,11 @@ class _Cache:
         return self.shards[shard_id] if shard_id < len(self.shards) else None
 
     def _array(
-        self, record: Any, name: str, row_bytes: int, dtype: Any, n_tokens: int
+        self, record: Any, name: str, row_bytes: int, dtype: np.dtype[Any], values: bool
     ) -> NDArray[np.generic]:
-        """Return `[T, width]` of one tensor of a sample, as a view of the mapped shard."""
-        shard_id = int(record["shard_id"])
-        with self._lock:
-            if shard_id not in self._maps:
-                self._maps[shard_id] = np.memmap(self.shards[shard_id], np.uint8, "r")
-            mapped = self._maps[shard_id]
-        width = row_bytes // np.dtype(dtype).itemsize
-        return np.ndarray((n_tokens, width), dtype, mapped.data, int(record[name]))
+        """Return `[T, width]` of one tensor of a sample."""
+        shape = (int(record["seq_len"]), row_bytes // dtype.itemsize)
+        return read_at(self.shards[int(record["shard_id"])], shape, dtype, int(record[name]), values=values)
 
     def _check_fields(self, manifest: Mapping[str, Any]) -> None:
         for field, expected in _FIELDS.items():

@@ -95,8 +95,12 @@ class OpenFiles(Protocol):
         """
         ...
 
-    def read(self, listed: Listed) -> ForeignRow:
-        """Read one; raises `ForeignFileError` with every problem (cut off, pickled, of other shapes)."""
+    def read(self, listed: Listed, *, states: bool = True) -> ForeignRow:
+        """Read one; raises `ForeignFileError` with every problem (cut off, pickled, of other shapes).
+
+        Without `states` their values may be any, of the right shape and dtype: a format that would read
+        them for nothing leaves them.
+        """
         ...
 
 

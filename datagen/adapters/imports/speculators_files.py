@@ -37,7 +37,7 @@ class SpeculatorsFiles:
     rows: PreparedRows | None
     claimed: tuple[str, ...] | None = field(default=None)
 
-    def read(self, listed: Listed) -> ForeignRow:
+    def read(self, listed: Listed, *, states: bool = True) -> ForeignRow:  # noqa: ARG002 - a mapped file
         """Read one file and its row; raises `ForeignFileError`, also where the two have not the same ids."""
         file = listed.path
         content = with_whole_states(file, load(file, mapped=True), self.options.dequantise)

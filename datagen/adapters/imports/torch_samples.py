@@ -53,7 +53,7 @@ class TorchFiles:
     problems: Sequence[Problem]
     claimed: tuple[str, ...] | None = field(default=None)
 
-    def read(self, listed: Listed) -> ForeignRow:
+    def read(self, listed: Listed, *, states: bool = True) -> ForeignRow:  # noqa: ARG002 - a mapped file
         """Read one file; raises `ForeignFileError`."""
         file = listed.path
         content = with_whole_states(file, load(file, mapped=True), self.options.dequantise)

@@ -34,10 +34,10 @@ class Watched:
         self.n_read = 0
         self._files, self._act = files, act
 
-    def read(self, listed: Listed) -> ForeignRow:
+    def read(self, listed: Listed, *, states: bool = True) -> ForeignRow:
         self.n_read += 1
         self._act(self.n_read)
-        return self._files.read(listed)
+        return self._files.read(listed, states=states)
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,21 @@ def change_record(cache: Path, number: int, place: int, value: int) -> None:
     path.write_bytes(data)
 
 
+def test_a_shard_that_is_cut_while_a_sample_of_it_is_held_ends_nothing(cache: Path) -> None:
+    """Of a mapped file the rows would be gone, and the process with them."""
+    files = opened(cache)
+    row, shape = files.read(files.samples[0]), files.read(files.samples[0], states=False)
+    assert [(slot.name, slot.rows.dtype, slot.rows.shape) for slot in row.slots] == [
+        (slot.name, slot.rows.dtype, slot.rows.shape) for slot in shape.slots
+    ]
+    assert np.array_equal(row.token_ids, shape.token_ids)
+    before = [slot.rows.tobytes() for slot in row.slots]
+    with open(files.samples[0].path, "r+b") as shard:
+        shard.truncate(100)
+    assert [slot.rows.tobytes() for slot in row.slots] == before
+    assert "expected" in refusal(files, 0)
+
+
 def test_an_export_comes_back_bit_for_bit(exported: tuple[str, Path]) -> None:
     reference, cache = exported
     files, snapshot = opened(cache), open_dataset(reference).snapshot()

@@ -1,11 +1,12 @@
 """A safetensors file whose tensors are read where they lie, when they are used.
 
 The library itself says first whether the file is whole: that what the head names lies in it, without a gap.
-Then a tensor is a view of the mapped file, of a dtype that numpy has; safetensors' own reader copies.
+Then a tensor, or one sample's part of it, is read at its place; safetensors' own reader maps the file.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from datagen.adapters.read_at import read_at
 from datagen.adapters.safe_loading import refused
 from datagen.store.dtypes import NUMPY_DTYPES
 
@@ -54,15 +56,23 @@ def placed_in(file: Path) -> dict[str, Placed]:
     }
 
 
-def map_tensors(file: Path, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
-    """Return views of the named tensors; raises `ForeignFileError` where a name or its dtype is missing."""
+def tensors_of(file: Path, names: Sequence[str]) -> dict[str, Placed]:
+    """Return where the named tensors lie; raises `ForeignFileError` where a name or its dtype is missing."""
     placed = placed_in(file)
     for name in names:
         if name not in placed or placed[name].dtype not in _DTYPES:
             got = placed[name].dtype if name in placed else "none"
             raise refused(file, "layout", f"expected {name} of {', '.join(_DTYPES)}, got {got}")
-    data = np.memmap(file, np.uint8, "r").data
-    return {
-        name: np.ndarray(placed[name].shape, _DTYPES[placed[name].dtype], data, placed[name].start)
-        for name in names
-    }
+    return {name: placed[name] for name in names}
+
+
+def read_tensor(file: Path, placed: Placed) -> NDArray[np.generic]:
+    """Return a whole tensor; raises as `read_at` does."""
+    return read_at(file, placed.shape, _DTYPES[placed.dtype], placed.start)
+
+
+def read_plane(file: Path, placed: Placed, number: int, *, values: bool = True) -> NDArray[np.generic]:
+    """Return `tensor[number]`, the rest of it unread; raises, and takes `values`, as `read_at` does."""
+    shape, dtype = placed.shape[1:], _DTYPES[placed.dtype]
+    start = placed.start + number * prod(shape) * dtype.itemsize
+    return read_at(file, shape, dtype, start, values=values)
