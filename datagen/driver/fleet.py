@@ -164,15 +164,20 @@ class Fleet:
 
     def wanting(self) -> list[int]:
         """Return the workers that have room for another unit, those with fewest first."""
-        room = self._settings.units_in_flight
-        able = [one for one in self._replicas if one.stage == "well" and len(one.in_flight) < room]
+        able = [one for one in self._replicas if one.has_room(self._settings.units_in_flight)]
         return [one.number for one in sorted(able, key=lambda one: len(one.in_flight))]
 
-    def hand_out(self, unit: Unit, worker: int | None = None) -> None:
+    def idle(self, worker: int) -> bool:
+        """Say whether a worker has no unit in hand."""
+        return not self._replica(worker).in_flight
+
+    def hand_out(self, unit: Unit, worker: int | None = None, *, alone: bool = False) -> None:
         """Give a unit to a worker that is `wanting`, the first of them unless said otherwise."""
-        number = self.wanting()[0] if worker is None else worker
+        self._replica(self.wanting()[0] if worker is None else worker).hand(unit, alone=alone)
+
+    def _replica(self, number: int) -> Replica:
         (replica,) = (one for one in self._replicas if one.number == number)
-        replica.hand(unit)
+        return replica
 
     def wait(self, seconds: float) -> list[Made | Lost | Told]:
         """Return what came within about `seconds`, at once when something is there.

@@ -75,9 +75,9 @@ class Loop:
     def _hand_out(self) -> bool:
         """Hand out one unit, and say whether there was one that a worker could be given."""
         for worker in self._fleet.wanting():
-            unit = self._schedule.next(worker, self._fleet.workers)
+            unit = self._schedule.next(worker, self._fleet.workers, idle=self._fleet.idle(worker))
             if unit is not None:
-                self._fleet.hand_out(unit, worker)
+                self._fleet.hand_out(unit, worker, alone=self._schedule.is_doubtful(unit))
                 return True
         return False
 
@@ -101,7 +101,7 @@ class Loop:
         elif isinstance(came.error, (StoreError, RunFailedError)):
             raise came.error
         elif not came.running or self._winding_up:
-            self._schedule.returned(came.unit)
+            self._schedule.returned(came.unit, doubtful=came.died)
         else:
             self._reporter.say("lost", f"unit {came.unit.number}: {came.detail}", unit=came.unit.number)
             failure = Failure(came.worker, came.detail, came.died)

@@ -1,12 +1,14 @@
 """One worker as the driver sees it: what it has in hand, and whether its engine still works.
 
-Ray restarts a worker whose process or node dies (`max_restarts`). Whoever was at a unit when it died is
-blamed for it; what merely waited is not. An engine can also die in a process that lives on (a CUDA error, a
-server that is away), and then every unit fails in turn, none of which is bad. So a worker that raised is
-handed nothing until it was tried with a sample that is good (`trials`): where that is made, the failure was
-the unit's; where it is not, the unit goes back unblamed and the worker is started anew; while its server
-does not answer, with growing pauses. One that came back is compared with the others and tried too, so that no
-unit meets an engine that makes nothing.
+Ray restarts a worker whose process or node dies (`max_restarts`). Of several units that it had then nobody
+knows which it was at: the answer of one that it had made may be lost with it. They go back unblamed, each to
+be handed out alone; a unit that was alone is to blame.
+
+An engine can also die in a process that lives on (a CUDA error, a server that is away), and then every unit
+fails in turn, none of which is bad. So a worker that raised is handed nothing until it was tried with a good
+sample (`trials`): where that is made, the failure was the unit's; where it is not, the unit goes back unblamed
+and the worker is started anew; while its server does not answer, with growing pauses. One that came back is
+compared with the others and tried too, so that no unit meets an engine that makes nothing.
 """
 
 import time
@@ -48,7 +50,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Lost:
-    """A unit did not come back. `running` is false where it is not to blame: it waited, or no unit passes.
+    """A unit did not come back. `running` is false where it is not to blame, or not known to be.
 
     `died` says that the worker's process did; else the engine raised `error`.
     """
@@ -101,23 +103,29 @@ class Replica:
         self._new_actor = new_actor
         self._patience = patience_seconds
         self._check = check
-        self._waited: frozenset[Any] = frozenset()
-        # What merely waited when it died is lost too, and Ray may say so long after the one it was at.
+        self.alone = False
+        """Whether what it has in hand is to have it for itself."""
+        self._doubtful: frozenset[Any] = frozenset()
+        # What it had when it died, where that were several: Ray may tell of one long after the other.
         self._down_since = self._not_before = 0.0
         self._said = ""
         self._pauses = self._failed_trials = self._failed_loads = self._in_a_row = 0
 
-    def hand(self, unit: Unit) -> None:
-        """Queue a unit."""
+    def has_room(self, units: int) -> bool:
+        """Say whether it works, and may be handed another unit, of `units` at a time."""
+        full = self.in_flight and (self.alone or len(self.in_flight) >= units)
+        return self.stage == "well" and not full
+
+    def hand(self, unit: Unit, *, alone: bool = False) -> None:
+        """Queue a unit; one to be made `alone` is handed to a worker that has no other."""
+        self.alone = alone
         self.in_flight.append((unit, self.actor.make.remote(unit)))
 
     def collect(self, ready: set[Any], trials: Trials) -> list[Made | Lost]:
         """Return what came of the units in flight; of one that failed only once its fault is known."""
         came: list[Made | Lost] = []
-        running = True  # a worker runs its units in order: the oldest is the one it was at
         for unit, reference in list(self.in_flight):
             if reference not in ready:
-                running = False
                 continue
             self.in_flight.remove((unit, reference))
             try:
@@ -125,14 +133,13 @@ class Replica:
             except RayTaskError as error:
                 came += self._suspect(unit, cause_of(error))
             except RayError as error:
-                waited = reference in self._waited
-                was_at_it = running and not waited
-                detail = f"{type(error).__name__}: {first_line(error)}"
-                came.append(Lost(unit, was_at_it, detail, worker=self.number))
-                running = False
-                if not waited and self.stage != "loading":
+                doubtful = reference in self._doubtful
+                if not doubtful and self.stage != "loading":
+                    doubtful = bool(self.in_flight) or self.stage == "tried"
                     came += self._acquitted()
-                    self._load_again(0 if was_at_it else 1)
+                    self._load_again()
+                detail = f"{type(error).__name__}: {first_line(error)}"
+                came.append(Lost(unit, not doubtful, detail, worker=self.number))
             else:
                 self._in_a_row = 0
                 trials.made(unit, result)
@@ -225,7 +232,7 @@ class Replica:
                 trials.failed()
                 self._count_trial(FleetError("a worker died", [problem]))
             came = self._acquitted()
-            self._load_again(1)
+            self._load_again()
             return [*came, Told(self.number, f"died as it was tried: {first_line(error)}")]
         self._check_patience(first_line(error))
         if isinstance(error, ActorDiedError):
@@ -257,11 +264,11 @@ class Replica:
 
     def _restart(self) -> None:
         ray.kill(self.actor, no_restart=False)
-        self._load_again(0)
+        self._load_again()
 
-    def _load_again(self, at_hand: int) -> None:
-        """Its process is gone; of its units in flight the first `at_hand` did not merely wait."""
-        self._waited = frozenset(reference for _, reference in [*self.in_flight][at_hand:])
+    def _load_again(self) -> None:
+        """Its process is gone, and with it whatever is in flight."""
+        self._doubtful = frozenset(reference for _, reference in self.in_flight)
         self.progress = self.question = None
         self._leave("loading")
 

@@ -48,14 +48,21 @@ class Schedule:
         self._deaths: list[Problem] = []
         self._failures: dict[str, list[Failure]] = {}
         """By the number of a unit that goes back as it was."""
+        self._doubtful: set[str] = set()
+        """Numbers of units that a worker had, among others, when it died: each is made alone to know."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def next(self, worker: int, workers: Collection[int]) -> Unit | None:
-        """Return the unit to hand to `worker` of all `workers`, `None` when none waits for it."""
+    def next(self, worker: int, workers: Collection[int], *, idle: bool = True) -> Unit | None:
+        """Return the unit to hand to `worker` of all `workers`, `None` when none waits for it.
+
+        One that is `is_doubtful` is for a worker that is `idle`.
+        """
         for at, unit in enumerate(self._waiting):
             failed_on = self._failed_on(unit)
+            if self.is_doubtful(unit) and not idle:
+                continue
             if worker not in failed_on or failed_on.issuperset(workers):
                 del self._waiting[at]
                 return unit
@@ -68,8 +75,14 @@ class Schedule:
         """Note that a unit was made: what died before it was no fault of the fleet."""
         self._deaths.clear()
 
-    def returned(self, unit: Unit) -> None:
-        """Put back a unit that is not to blame."""
+    def is_doubtful(self, unit: Unit) -> bool:
+        """Say whether a unit is to be made alone, since a worker died that had it among others."""
+        return unit.number in self._doubtful
+
+    def returned(self, unit: Unit, *, doubtful: bool = False) -> None:
+        """Put back a unit that is not to blame, or not known to be."""
+        if doubtful:
+            self._doubtful.add(unit.number)
         self._waiting.appendleft(unit)
 
     def failed(self, unit: Unit, failure: Failure, workers: Collection[int]) -> Poison | None:
@@ -95,6 +108,8 @@ class Schedule:
         for half in unit.halves():
             begun = 0 if len(half.prompts) == 1 else self._attempts - 1
             self._waiting.append(replace(half, attempts=begun))
+            if self.is_doubtful(unit):
+                self._doubtful.add(half.number)
         return None
 
     def _count_death(self, unit: Unit, failure: Failure) -> None:

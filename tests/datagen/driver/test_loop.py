@@ -35,7 +35,11 @@ class Fleet:
     def wanting(self) -> list[int]:
         return [] if self.recovering or self.n_in_flight else [0]
 
-    def hand_out(self, unit: Unit, worker: int) -> None:
+    def idle(self, worker: int) -> bool:
+        return not self.n_in_flight
+
+    def hand_out(self, unit: Unit, worker: int, *, alone: bool) -> None:
+        self.alone = alone
         self.n_in_flight += 1
 
     def wait(self, seconds: float) -> Came:
@@ -167,6 +171,19 @@ def test_the_part_that_proves_a_sample_bad_is_kept_where_no_more_may_be_refused(
         loop_of(fleet, ledger, stopping, BAD, GOOD, most=0).work()
     assert ledger.parts == ["part"]
     assert len(ledger.rows) == 1
+
+
+def test_of_units_that_were_lost_together_each_is_made_alone(stopping: MagicMock) -> None:
+    ledger = Ledger()
+
+    def script(fleet: Fleet) -> Iterator[Came]:
+        assert not fleet.alone
+        yield [Lost(GOOD, False, "the worker died")]
+        assert fleet.alone
+        yield [made()]
+
+    loop_of(Fleet(script), ledger, stopping, GOOD).work()
+    assert (ledger.parts, ledger.rows) == (["part"], [])
 
 
 def test_what_is_not_to_blame_goes_back_and_is_made(stopping: MagicMock) -> None:

@@ -188,11 +188,10 @@ def test_a_server_that_stays_away_ends_the_wait_and_blames_nobody(rig: Rig) -> N
     assert blame(list(rig.replica.given_up())) == {"innocent": False}
 
 
-def test_a_death_blames_whom_it_was_at_and_the_worker_is_tried_when_it_is_back(rig: Rig) -> None:
-    at_work, waiting = rig.hand("at work", "waiting")
-    at_work.dies()
-    waiting.dies()
-    assert blame(rig.came()) == {"at work": True, "waiting": False}
+def test_a_death_blames_the_unit_that_was_alone_and_the_worker_is_tried_when_it_is_back(rig: Rig) -> None:
+    (alone,) = rig.hand("alone")
+    alone.dies()
+    assert blame(rig.came()) == {"alone": True}
     rig.actor.last("come_back").dies()
     rig.look()  # Ray is not done yet
     rig.later()
@@ -203,11 +202,13 @@ def test_a_death_blames_whom_it_was_at_and_the_worker_is_tried_when_it_is_back(r
     assert rig.replica.stage == "well"
 
 
-@pytest.mark.parametrize("told_first", ["at work", "waiting"])
-def test_what_waited_is_not_blamed_however_late_its_loss_is_told(told_first: str, rig: Rig) -> None:
-    """Ray told the loss of the waiting unit when the worker was back, and it stood for the one at work."""
-    calls = dict(zip(("at work", "waiting"), rig.hand("at work", "waiting"), strict=True))
-    calls[told_first].dies()
+@pytest.mark.parametrize("told_first", ["first", "second", "both"])
+def test_of_several_none_is_blamed_however_late_their_loss_is_told(told_first: str, rig: Rig) -> None:
+    """Ray loses the answer of a unit that was made as the next one kills its worker, or tells it late."""
+    calls = dict(zip(("first", "second"), rig.hand("first", "second"), strict=True))
+    for name, call in calls.items():
+        if told_first in (name, "both"):
+            call.dies()
     found = blame(rig.came())
     rig.actor.last("come_back").returns()
     rig.look()
@@ -215,21 +216,33 @@ def test_what_waited_is_not_blamed_however_late_its_loss_is_told(told_first: str
     rig.look()
     for call in calls.values():
         call.dies()
-    assert found | blame(rig.came()) == {"at work": True, "waiting": False}
+    assert found | blame(rig.came()) == {"first": False, "second": False}
+    assert rig.replica.stage == "well"
+    (alone,) = rig.hand("second")
+    alone.dies()
+    assert blame(rig.came()) == {"second": True}
+
+
+def test_beside_a_unit_that_is_to_be_alone_it_has_no_room(rig: Rig) -> None:
+    assert rig.replica.has_room(2)
+    rig.replica.hand(Unit("doubtful", tuple(random_prompts([5]))), alone=True)
+    assert not rig.replica.has_room(2)
+    rig.actor.last("make").returns(WITHOUT_PART)
+    rig.came()
+    rig.hand("another")
+    assert rig.replica.has_room(2)
+    assert not rig.replica.has_room(1)
 
 
 def test_a_unit_that_kills_it_before_it_is_tried_clears_the_one_before(rig: Rig) -> None:
-    raised, deadly, waiting = rig.hand("raised", "deadly", "waiting")
+    raised, deadly = rig.hand("raised", "deadly")
     raised.raises(BROKEN)
     rig.came()
-    trial = rig.actor.last("try_out")
-    trial.dies()  # told before the units that it stood behind
+    rig.actor.last("try_out").dies()  # told before the unit that it stood behind
     found = blame(rig.came())
     assert (found, rig.replica.stage) == ({"raised": False}, "loading")
-    waiting.dies()
-    found |= blame(rig.came())
     deadly.dies()
-    assert found | blame(rig.came()) == {"raised": False, "deadly": True, "waiting": False}
+    assert found | blame(rig.came()) == {"raised": False, "deadly": False}
 
 
 def test_one_that_does_not_load_again_is_given_up(rig: Rig) -> None:

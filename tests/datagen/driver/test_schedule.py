@@ -88,6 +88,23 @@ def test_a_unit_that_is_not_to_blame_comes_back_unharmed() -> None:
     assert schedule.next(0, ONE) is None
 
 
+def test_a_doubtful_unit_and_its_halves_are_for_an_idle_worker() -> None:
+    doubtful, other = units_of([2, 1])
+    schedule = Schedule([doubtful, other], 1)
+    taken = schedule.next(0, ONE)
+    assert taken is not None
+    schedule.returned(taken, doubtful=True)
+    assert schedule.next(0, ONE, idle=False) == other
+    assert schedule.next(0, ONE, idle=False) is None
+    taken = schedule.next(0, ONE)
+    assert taken == doubtful
+    schedule.failed(taken, Failure(0, "it died", died=True), ONE)
+    assert schedule.next(0, ONE, idle=False) is None
+    half = schedule.next(0, ONE)
+    assert half is not None
+    assert (half.number, schedule.is_doubtful(half)) == ("0a", True)
+
+
 def test_what_failed_goes_to_another_worker_while_there_is_one() -> None:
     first, second = units_of([1, 1])
     schedule = Schedule([first, second], 1)
