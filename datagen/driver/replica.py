@@ -6,9 +6,9 @@ be handed out alone; a unit that was alone is to blame.
 
 An engine can also die in a process that lives on (a CUDA error, a server that is away), and then every unit
 fails in turn, none of which is bad. So a worker that raised is handed nothing until it was tried with a good
-sample (`trials`): where that is made, the failure was the unit's; where it is not, the unit goes back unblamed
-and the worker is started anew; while its server does not answer, with growing pauses. One that came back is
-compared with the others and tried too, so that no unit meets an engine that makes nothing.
+sample (`trials`). Where that is made, the failure was the unit's; where it is not, the unit goes back
+unblamed and the worker is started anew; while its server does not answer, with growing pauses. One that came
+back is compared with the others and tried too, so that no unit meets an engine that makes nothing.
 """
 
 import time
