@@ -241,4 +241,8 @@ def _audit(door: Door, dataset: str, target: Target) -> tuple[Snapshot | None, s
         return None, f"{name} is of another target"
     if not {FINAL, FINAL_NORMED} & set(snapshot.schema.names):
         return None, f"{name} lacks final and final_normed, without which nothing there says what is right"
+    try:
+        StoredCases(snapshot, 1)
+    except ReplayError:
+        return None, f"{name} has no trained token (audit.max_tokens may have cut every answer off)"
     return snapshot, ""

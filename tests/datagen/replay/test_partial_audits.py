@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,11 +36,14 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def with_audit_of(made: Planted, names: Sequence[str]) -> Planted:
-    """Make the audit set anew, of some of its tensors: as the engine of the run could give."""
+def with_audit_of(made: Planted, names: Sequence[str] | None = None, *, trained: bool = True) -> Planted:
+    """Make the audit set anew, of some of its tensors: as the engine of the run could give.
+
+    Without `trained` no token of it is: beginnings of conversations are prompts alone, where they are short.
+    """
     name = audit_name("demo")
     whole = Dataset.open(open_door(made.root), name).snapshot()
-    schema = audit_schema(whole.schema.target, "bfloat16", names)
+    schema = audit_schema(whole.schema.target, "bfloat16", names) if names else whole.schema
     samples = []
     for sample_id in whole.sample_ids:
         sample, at = whole.read(sample_id), whole.location(sample_id)
@@ -49,7 +53,9 @@ def with_audit_of(made: Planted, names: Sequence[str]) -> Planted:
                 prompt_id=at.prompt_id,
                 conversation_id=at.conversation_id,
                 source="audit",
-                tokens=sample.tokens,
+                tokens=sample.tokens
+                if trained
+                else {**sample.tokens, "loss_mask": np.zeros_like(sample.tokens["loss_mask"])},
                 tensors={name: sample.tensors[name] for name in schema.names},
                 norms={name: sample.norms[name] for name in schema.names},
                 text=None,
@@ -87,6 +93,15 @@ def test_an_audit_set_without_a_last_state_shows_nothing_and_says_so(tmp_path: P
         "an off-by-one cannot be seen: demo.audit lacks final and final_normed, without which nothing there "
         "says what is right"
     ) in answer.verdict.sentences
+
+
+def test_an_audit_set_without_a_trained_token_is_told_and_the_rest_answered(tmp_path: Path) -> None:
+    answer = asked(with_audit_of(plant(tmp_path, Plant()), trained=False))
+    assert answer.verdict.best.inputs == Inputs(RIGHT)
+    assert answer.boundaries is None
+    assert "an off-by-one cannot be seen: demo.audit has no trained token" in "\n".join(
+        answer.verdict.sentences
+    )
 
 
 def test_what_neither_has_cannot_be_tried(tmp_path: Path) -> None:
