@@ -98,7 +98,7 @@ def _of_another_kind(file: Path) -> ForeignFileError | None:
     if begins.startswith(_BEGINNINGS):
         return None
     repair = "give a file that safetensors or torch.save wrote: .safetensors, .pt, .ckpt, .ckpt.gz"
-    return refused(file, "kind", "expected a file of torch.save, got one of another kind", repair)
+    return refused(file, "damaged", "expected a file of torch.save, got one of another kind", repair)
 
 
 def _has_plain_name(file: Path) -> bool:
