@@ -9,13 +9,17 @@ import sys
 import tempfile
 from argparse import SUPPRESS
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
+from datagen.store.dataset import Dataset
+from datagen.store.errors import NotFoundError
+from datagen.store.layout import DATASET
+from datagen.store.opening import open_door
 from schemas.command import Parser
 from schemas.problem import Problem
 from service.app import create_app
@@ -37,6 +41,7 @@ def command(arguments: Sequence[str]) -> int:
     file = given.pop("config", None)
     given.pop("json", None)
     settings = load_settings(given, file, os.environ, [word for word in strays if word.startswith("-")])
+    _ask_bucket(settings)
     with _listening(settings) as listening, _stopping_well():
         url = _url(settings, listening.getsockname()[1])
         if settings.workers == 1:
@@ -112,6 +117,18 @@ def _config(settings: Settings) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+
+
+def _ask_bucket(settings: Settings) -> None:
+    """Raise `DoorError` where a bucket does not answer, or refuses: told here, not to each caller.
+
+    A dataset that is not there yet may be made while it is served.
+    """
+    door = open_door(settings.root)
+    if door.local_path(DATASET) is None:
+        for name in settings.datasets or ():
+            with suppress(NotFoundError):
+                Dataset.open(door, name)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import httpx
 import psutil
 import pytest
 
+from datagen.store import bucket_reach
 from schemas.command import guarded
 from service.commands.serve import command
 from tests.service.serving import make_dataset
@@ -146,3 +147,14 @@ def test_what_cannot_be_served_is_a_problem_and_2(
     assert said.out == ""
     assert f"\n  {where}: " in said.err
     assert told in said.err
+
+
+def test_a_bucket_that_does_not_answer_is_told_before_anything_is_served(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bucket_reach, "FIRST_SECONDS", 0.1)
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    words = ["--root", "s3://bucket/states", "--datasets", "demo", "--port", "0"]
+    assert guarded(command, words) == 2
+    assert "s3://bucket/states/demo/dataset.json: expected to read here" in capsys.readouterr().err
