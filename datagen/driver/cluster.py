@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from typing import Any, NamedTuple
 
 import ray
@@ -17,6 +18,9 @@ from schemas.problem import Problem
 NAMESPACE = "strata"
 PLACING_SECONDS = 60.0
 """How long a place may take: what it needs is known to be in the cluster, though others may hold it."""
+
+
+LISTENING_SECONDS = 10.0
 
 
 class Place(NamedTuple):
@@ -45,6 +49,7 @@ def join_cluster(settings: RaySettings) -> bool:
     address = settings.address or os.environ.get("RAY_ADDRESS")
     try:
         if address:
+            _check_listens(address)
             ray.init(address=address, namespace=NAMESPACE, logging_level=logging.WARNING, log_to_driver=False)
         else:
             ray.init(
@@ -65,6 +70,16 @@ def join_cluster(settings: RaySettings) -> bool:
         )
         raise FleetError("cannot join Ray", [problem]) from error
     return address is None
+
+
+def _check_listens(address: str) -> None:
+    """Raise `ConnectionError` where nothing listens at HOST:PORT: Ray would wait for it for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), LISTENING_SECONDS).close()
+        except OSError as error:
+            raise ConnectionError(f"nothing answers there ({error})") from error
 
 
 def living_nodes() -> list[Node]:
