@@ -163,7 +163,8 @@ class EngineSettings(BaseModel):
             raise ValueError(
                 f"expected {expected} for the engine {name}, which chooses itself, got {value!r}"
             )
-        if name is not None and info.field_name == "device_map" and info.data.get("device") == "cpu":
+        on_cpu = info.field_name == "device_map" and info.data.get("device") == "cpu"
+        if name is not None and on_cpu and value is not None:
             raise ValueError(f"expected none with device cpu, got {value!r}")
         return value
 

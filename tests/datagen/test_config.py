@@ -6,6 +6,7 @@ import pytest
 
 from datagen.config import RunConfig, load_config, setting_names
 from datagen.errors import ConfigError
+from datagen.engines.settings import EngineSettings
 
 MINIMAL = """
 [output]
@@ -207,3 +208,9 @@ def test_every_setting_has_a_flag() -> None:
     names = setting_names()
     for name in ("prompts.max_tokens", "engine.synthetic.seed", "parts.max_bytes", "ray.address"):
         assert name in names
+
+
+def test_settings_on_a_cpu_can_be_read_again_from_what_they_say() -> None:
+    """As a run's records hold them: `device_map` is there, and none."""
+    settings = EngineSettings(model="data/models/small", device="cpu")
+    assert EngineSettings.model_validate(settings.model_dump()) == settings

@@ -25,7 +25,7 @@ JUDGES = [
     *(ROOT / "schemas" / name for name in ("boundary.py", "wiring.py", "check.py", "request.py")),
     *sorted((ROOT / "schemas/consumers").rglob("*.py")),
     *sorted((ROOT / "schemas/contract").rglob("*.py")),
-    *(ROOT / "datagen" / name for name in ("checking.py", "wiring_inputs.py", "draft_files.py")),
+    *(ROOT / "datagen/wiring" / name for name in ("checking.py", "inputs.py", "draft_files.py")),
     *(ROOT / "datagen/commands" / name for name in ("check.py", "wire.py")),
 ]
 KEY = "eagle_aux_hidden_state_layer_ids"

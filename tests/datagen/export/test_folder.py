@@ -1,0 +1,251 @@
+"""The folder of an export: there whole or not at all, gone on with, never written over, told by its place."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from datagen.adapters.exports.format import PlannedFile, Source
+from datagen.adapters.exports.speculators_files import SpeculatorsFormat
+from datagen.commands.export import command
+from datagen.errors import ConfigError, ExportError, SpaceError
+from datagen.export import exporting
+from datagen.export import folder as export_folder
+from datagen.export.exporting import Asked, plan_export, run_export
+from datagen.export.listed_files import SUMS, sha256_of
+from datagen.store.errors import CorruptError
+from schemas.command import guarded
+from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset
+from tests.datagen.export.asking import asked, listed
+from tests.full_disk import no_file_larger_than
+
+
+class Stopping(SpeculatorsFormat):
+    """Fails at a file, half of which is written by then."""
+
+    def __init__(self, path: str, error: BaseException) -> None:
+        self.path, self.error = path, error
+
+    def pieces(self, file: PlannedFile, source: Source) -> Iterator[memoryview | bytes]:
+        for piece in super().pieces(file, source):
+            yield piece
+            if file.path == self.path:
+                raise self.error
+
+
+def stopped(dataset: str, tmp_path: Path, error: BaseException) -> set[str]:
+    """Export until an error half-way, and return what was whole by then."""
+    plan = plan_export(asked(dataset, tmp_path))
+    broken = Stopping("hidden_states/hs_5.safetensors", error)
+    with pytest.raises(type(error)):
+        run_export(type(plan)(**{**vars(plan), "format": broken}), workers=1)
+    assert not (tmp_path / "out").exists()
+    return set(listed(tmp_path / ".out.partial"))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), CorruptError("damaged")], ids=["Ctrl-C", "damage"])
+def test_what_was_stopped_is_gone_on_with_and_ends_as_if_it_had_not_been(
+    dataset: str, tmp_path: Path, error: BaseException
+) -> None:
+    whole = stopped(dataset, tmp_path, error)
+    assert 0 < len(whole) < len(LENGTHS)
+    kept = {path: (tmp_path / ".out.partial" / path).stat().st_mtime_ns for path in whole}
+    written = run_export(plan_export(asked(dataset, tmp_path)), workers=2)
+    assert written.n_kept == len(whole)
+    assert {path: (written.path / path).stat().st_mtime_ns for path in whole} == kept
+    (tmp_path / "again").mkdir()
+    other = run_export(plan_export(Asked(dataset, "speculators", tmp_path / "again" / "out")), workers=2)
+    assert listed(other.path) == listed(written.path)
+
+
+def test_what_changed_meanwhile_or_was_torn_is_written_anew(dataset: str, tmp_path: Path) -> None:
+    changed, *_ = sorted(stopped(dataset, tmp_path, KeyboardInterrupt()))
+    partial = tmp_path / ".out.partial"
+    data = bytearray((partial / changed).read_bytes())
+    data[-1] ^= 1
+    (partial / changed).write_bytes(data)
+    with open(partial / SUMS, "a") as journal:
+        journal.write("0" * 64 + "  hidden_states/hs_5.saf")
+    written = run_export(plan_export(asked(dataset, tmp_path)), workers=1)
+    assert sha256_of(written.path / changed) == listed(written.path)[changed]
+    assert "hidden_states/hs_5.saf" not in listed(written.path)
+    assert bytes(data) != (written.path / changed).read_bytes()
+
+
+def test_an_export_that_is_there_is_left_as_it_is(dataset: str, tmp_path: Path) -> None:
+    run_export(plan_export(asked(dataset, tmp_path)), workers=1)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    assert run_export(plan_export(asked(dataset, tmp_path)), workers=1).was_there
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+
+
+def flipped(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def test_what_is_there_and_damaged_is_named_file_by_file(dataset: str, tmp_path: Path) -> None:
+    out = run_export(plan_export(asked(dataset, tmp_path)), workers=1).path
+    sums = listed(out)
+    gone, cut, changed = (out / "hidden_states" / f"hs_{row}.safetensors" for row in (1, 4, 7))
+    gone.unlink()
+    cut.write_bytes(cut.read_bytes()[:-3])
+    flipped(changed)
+    flipped(out / "strata_card.json")
+    with pytest.raises(ExportError, match="is damaged") as error:
+        run_export(plan_export(asked(dataset, tmp_path)), workers=2)
+    told = {problem.where: problem.message for problem in error.value.problems}
+    expected = {str(path): sums[str(path.relative_to(out))] for path in (gone, cut, changed)}
+    assert told.keys() == {*expected, str(out / "strata_card.json")}
+    for path, sha256 in expected.items():
+        got = sha256_of(Path(path)) if Path(path) != gone else "none"
+        assert told[path] == f"expected sha256 {sha256}, got {got}"
+    assert "rename the folder to .out.partial" in str(error.value)
+    out.rename(tmp_path / ".out.partial")
+    mended = run_export(plan_export(asked(dataset, tmp_path)), workers=2)
+    assert (mended.n_kept, listed(mended.path)) == (len(LENGTHS) - 3, sums)
+    assert run_export(plan_export(asked(dataset, tmp_path)), workers=2).was_there
+
+
+@pytest.mark.parametrize("line", ["hidden_states/hs_3.safetensors", "strata_export.json", None])
+def test_a_list_that_is_gone_or_says_less_is_no_proof(dataset: str, tmp_path: Path, line: str | None) -> None:
+    out = run_export(plan_export(asked(dataset, tmp_path)), workers=1).path
+    lines = (out / SUMS).read_text().splitlines(keepends=True)
+    kept = [one for one in lines if line is not None and f"  {line}" not in one]
+    (out / SUMS).write_text("".join(kept))
+    with pytest.raises(ExportError, match=f"expected a line of {line or 'hidden_states/hs_0.safetensors'}"):
+        run_export(plan_export(asked(dataset, tmp_path)), workers=1)
+
+
+def test_another_export_is_never_written_over_nor_gone_on_with(dataset: str, tmp_path: Path) -> None:
+    stopped(dataset, tmp_path, KeyboardInterrupt())
+    other = asked(dataset, tmp_path, fc=("embed", "layer4"))
+    with pytest.raises(ConfigError, match="what is left of this very export, got another one's"):
+        run_export(plan_export(other), workers=1)
+    run_export(plan_export(asked(dataset, tmp_path)), workers=1)
+    with pytest.raises(ConfigError, match="got another export"):
+        run_export(plan_export(other), workers=1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    with pytest.raises(ConfigError, match="got other files"):
+        run_export(plan_export(Asked(dataset, "speculators", tmp_path / "mine")), workers=1)
+
+
+def test_two_at_once_are_one(dataset: str, tmp_path: Path) -> None:
+    plan = plan_export(asked(dataset, tmp_path))
+    seen: list[str] = []
+
+    def meanwhile(_done: int, _total: int) -> None:
+        with pytest.raises(ConfigError, match="no other export of this name at work"):
+            run_export(plan, workers=1)
+        seen.append("refused")
+
+    run_export(plan, 1, meanwhile)
+    assert seen
+
+
+@pytest.mark.parametrize(
+    ("file_format", "file"),
+    [
+        ("speculators", "d2t.npy"),
+        ("speculators-v1", "d2t.npy"),
+        ("specforge", "vocab_mapping/vocab_mapping.pt"),
+        ("modelopt", "d2t.pt"),
+    ],
+)
+def test_a_small_file_that_finds_no_room_is_named_and_what_is_whole_stays(
+    tmp_path: Path, file_format: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = make_dataset(tmp_path, ("layer2", "layer4", "layer5", "final_normed", "final"), (3, 4, 5))
+    words = ["--dataset", dataset, "--format", file_format, "--out", str(tmp_path / "out")]
+    words += ["--draft-vocab-size", "900", "--fc", "layer2,layer4,layer5"]
+    with no_file_larger_than(7000):
+        assert guarded(command, words) == 2
+    told = capsys.readouterr().err
+    partial = tmp_path / ".out.partial"
+    assert f"cannot write {partial / file}" in told or f"cannot write {partial}" in told
+    assert "file too large" in told
+    assert f"3 of 3 files are whole in {partial}; the same command goes on" in told
+    assert not (tmp_path / "out").exists()
+    assert command(words) == 0
+    assert "3 of them from before" in capsys.readouterr().out
+
+
+def test_small_files_are_reckoned_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = make_dataset(tmp_path)
+    large = sum(file.size_bytes for file in plan_export(asked(dataset, tmp_path)).files)
+    plan = plan_export(asked(dataset, tmp_path, draft_vocab_size=1000))
+    assert plan.size_bytes > large + 8 * 1000 + 1000
+    blocks = sum(-(-file.size_bytes // 4096) * 4096 for file in plan.files)
+    monkeypatch.setattr(export_folder, "free_bytes", lambda _path: blocks + 8 * 1000)
+    with pytest.raises(SpaceError, match="there is no room for the export"):
+        run_export(plan, workers=1)
+    assert not (tmp_path / ".out.partial").exists()
+
+
+def dry(dataset: str, out: Path) -> tuple[int, int]:
+    """Return how a dry run ends, and the command itself."""
+    words = ["--dataset", dataset, "--format", "speculators", "--out", str(out)]
+    return guarded(command, [*words, "--dry-run"]), guarded(command, words)
+
+
+def test_a_dry_run_looks_at_the_place(
+    dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    assert dry(dataset, tmp_path / "mine") == (2, 2)
+    assert capsys.readouterr().err.count("expected no folder, or this very export, got other files") == 2
+    assert dry(dataset, tmp_path / "mine" / "thesis.txt" / "out") == (2, 2)
+    assert capsys.readouterr().err.count("expected a folder, got a file") == 2
+    stopped(dataset, tmp_path, KeyboardInterrupt())
+    other = [
+        "--dataset",
+        dataset,
+        "--format",
+        "speculators",
+        "--out",
+        str(tmp_path / "out"),
+        "--fc",
+        "layer4",
+    ]
+    assert guarded(command, [*other, "--dry-run"]) == 2
+    with monkeypatch.context() as full:
+        full.setattr(export_folder, "free_bytes", lambda _path: 1000)
+        assert dry(dataset, tmp_path / "none") == (2, 2)
+    assert not (tmp_path / ".none.partial").exists()
+
+
+def test_a_place_that_cannot_be_made_is_named(
+    dataset: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_folder, "free_bytes", lambda _path: 2**40)
+    words = ["--dataset", dataset, "--format", "speculators", "--out", "/proc/strata/out"]
+    assert guarded(command, words) == 2
+    assert "cannot write /proc/strata" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_what_is_whole_and_that_the_same_command_goes_on(
+    dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Stopping("hidden_states/hs_5.safetensors", KeyboardInterrupt())
+    words = [
+        "--dataset",
+        dataset,
+        "--format",
+        "speculators",
+        "--out",
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+    ]
+    with monkeypatch.context() as now:
+        now.setitem(exporting.FORMATS, "speculators", broken)
+        assert guarded(command, words) == 130
+    told = capsys.readouterr().err
+    n_whole = len(listed(tmp_path / ".out.partial"))
+    assert 0 < n_whole < len(LENGTHS)
+    assert f"{n_whole} of {len(LENGTHS)} files are whole in {tmp_path}/.out.partial; the same command" in told
+    assert told.endswith("strata: stopped\n")
+    assert guarded(command, words) == 0
