@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from datagen.config import RunConfig, load_config, setting_names
-from datagen.errors import ConfigError
 from datagen.engines.settings import EngineSettings
+from datagen.errors import ConfigError
 
 MINIMAL = """
 [output]
