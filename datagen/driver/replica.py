@@ -105,8 +105,8 @@ class Replica:
         self._check = check
         self.alone = False
         """Whether what it has in hand is to have it for itself."""
-        self._doubtful: frozenset[Any] = frozenset()
         # What it had when it died, where that were several: Ray may tell of one long after the other.
+        self._doubtful: frozenset[Any] = frozenset()
         self._down_since = self._not_before = 0.0
         self._said = ""
         self._pauses = self._failed_trials = self._failed_loads = self._in_a_row = 0
