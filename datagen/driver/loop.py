@@ -101,6 +101,8 @@ class Loop:
         elif isinstance(came.error, (StoreError, RunFailedError)):
             raise came.error
         elif not came.running or self._winding_up:
+            if came.died and not self._winding_up:
+                self._reporter.say("lost", f"unit {came.unit.number}, to be made again: {came.detail}")
             self._schedule.returned(came.unit, doubtful=came.died)
         else:
             self._reporter.say("lost", f"unit {came.unit.number}: {came.detail}", unit=came.unit.number)

@@ -19,6 +19,14 @@ MODEL_TYPES = ("llama", "qwen3")
 """Types whose decoder layer is run here; speculators 0.9.0 trains no other."""
 MOST_LAYERS = 64
 """More are no draft; and a number from a broken file shall not fill the memory."""
+COUNTS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "num_hidden_layers",
+    "vocab_size",
+)
 _DEFAULT_TYPE = {"plain": "llama", "speculators": "qwen3"}
 
 
@@ -57,10 +65,14 @@ def sizes_of(config: Mapping[str, Any], contract: DraftContract) -> Sizes | tupl
                 repair="replay knows the drafts of speculators, SpecForge and SGLang of these types",
             ),
         )
+    values = {key: value for key, value in body.items() if key != "model_type"}
+    # Before transformers sees them: it divides by some.
+    given = {name: values[name] for name in COUNTS if values.get(name) is not None}
+    if problems := _count_problems(given):
+        return problems
     try:
-        values = {key: value for key, value in body.items() if key != "model_type"}
         filled = AutoConfig.for_model(model_type, **values)
-    except (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, StrictDataclassError) as error:
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return (
             Problem(
@@ -70,22 +82,19 @@ def sizes_of(config: Mapping[str, Any], contract: DraftContract) -> Sizes | tupl
     return _judged(filled, contract)
 
 
+def _count_problems(counts: Mapping[str, Any]) -> tuple[Problem, ...]:
+    return tuple(
+        _expected(name, "a whole number of at least 1", value)
+        for name, value in counts.items()
+        if type(value) is not int or value < 1
+    )
+
+
 def _judged(filled: Any, contract: DraftContract) -> Sizes | tuple[Problem, ...]:
     hidden = filled.hidden_size
     n_kv = getattr(filled, "num_key_value_heads", None) or filled.num_attention_heads
-    whole = {
-        "hidden_size": hidden,
-        "intermediate_size": filled.intermediate_size,
-        "num_attention_heads": filled.num_attention_heads,
-        "num_key_value_heads": n_kv,
-        "num_hidden_layers": filled.num_hidden_layers,
-        "vocab_size": filled.vocab_size,
-    }
-    problems = [
-        _expected(name, "a whole number of at least 1", value)
-        for name, value in whole.items()
-        if type(value) is not int or value < 1
-    ]
+    whole = {name: getattr(filled, name, None) for name in COUNTS} | {"num_key_value_heads": n_kv}
+    problems = list(_count_problems(whole))
     if not problems and filled.num_hidden_layers > MOST_LAYERS:
         most = f"at most {MOST_LAYERS} layers in a draft"
         problems.append(_expected("num_hidden_layers", most, filled.num_hidden_layers))

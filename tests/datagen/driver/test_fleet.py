@@ -1,5 +1,6 @@
 """Workers that die, as the driver sees them: what they were at, and what they know when they are back."""
 
+import socket
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,10 @@ def test_a_cluster_that_is_not_there_is_told_with_its_address(
         raise ConnectionError("Failed to connect to GCS at 127.0.0.1:1")
 
     monkeypatch.setattr("datagen.driver.cluster.ray.init", refuse)
-    fleet = fleet_of(tmp_path, Worker, ray__address="127.0.0.1:1")
-    with pytest.raises(FleetError, match=r"expected a Ray cluster at 127\.0\.0\.1:1, got: Failed to connect"):
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        address = f"127.0.0.1:{another.getsockname()[1]}"
+        fleet = fleet_of(tmp_path, Worker, ray__address=address)
+        with pytest.raises(FleetError, match=f"expected a Ray cluster at {address}, got: Failed to connect"):
+            fleet.start(1)
+    with pytest.raises(FleetError, match=f"expected a Ray cluster at {address}, got: nothing answers there"):
         fleet.start(1)

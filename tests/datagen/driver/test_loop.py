@@ -89,11 +89,17 @@ def lost(unit: Unit = BAD) -> Lost:
     return Lost(unit, True, "it failed", died=False)
 
 
-def loop_of(fleet: Fleet, ledger: Ledger, stopping: MagicMock, *units: Unit, most: int = 100) -> Loop:
+def loop_of(
+    fleet: Fleet,
+    ledger: Ledger,
+    stopping: MagicMock,
+    *units: Unit,
+    most: int = 100,
+    reporter: MagicMock | None = None,
+) -> Loop:
     settings = WorkerSettings(unit_attempts=1, max_refused=most)
-    return Loop(
-        settings, "run", cast(Any, fleet), Schedule(units, 1), cast(Any, ledger), MagicMock(), stopping
-    )
+    schedule, told = Schedule(units, 1), reporter or MagicMock()
+    return Loop(settings, "run", cast(Any, fleet), schedule, cast(Any, ledger), told, stopping)
 
 
 @pytest.fixture
@@ -117,6 +123,17 @@ def test_nothing_is_recorded_of_a_sample_before_the_worker_is_well_again(stoppin
     (row,) = ledger.rows
     assert (row.reason, row.prompt_id) == ("poison", BAD.prompts[0].prompt_id)
     assert row.detail == "failed once on 1 worker: last error: it failed"
+
+
+def test_a_death_that_is_blamed_on_no_unit_is_told_all_the_same(stopping: MagicMock) -> None:
+    reporter = MagicMock()
+
+    def script(fleet: Fleet) -> Iterator[Came]:
+        yield [Lost(GOOD, False, "the process died", died=True)]
+        yield [made()]
+
+    loop_of(Fleet(script), Ledger(), stopping, GOOD, reporter=reporter).work()
+    reporter.say.assert_called_once_with("lost", "unit 1, to be made again: the process died")
 
 
 def test_a_unit_that_is_made_elsewhere_is_proof_too(stopping: MagicMock) -> None:

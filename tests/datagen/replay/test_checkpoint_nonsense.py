@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from datagen.replay.checkpoint import read_draft
@@ -40,6 +40,7 @@ _KEYS = [
 
 
 @settings(max_examples=60, deadline=None)
+@example(changes={"num_attention_heads": 0}, nested=True)
 @given(changes=st.dictionaries(st.sampled_from(_KEYS), _NONSENSE, max_size=3), nested=st.booleans())
 def test_nonsense_in_a_config_is_told_or_harmless(
     changes: dict[str, object], nested: bool, tmp_path_factory: pytest.TempPathFactory

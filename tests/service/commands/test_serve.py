@@ -110,7 +110,11 @@ def test_several_processes_serve_and_count_together(root: Path) -> None:
         workers = psutil.Process(service.process.pid).children(recursive=True)
         code, out, _ = service.stop(signal.SIGINT)
         assert (code, out) == (0, "")
-        assert not [worker for worker in workers if lives(worker)]
+        ends = time.monotonic() + PATIENCE_SECONDS
+        # Python's own tracker of resources ends a moment after the process that it watched.
+        while left := [worker for worker in workers if lives(worker)]:
+            assert time.monotonic() < ends, left
+            time.sleep(0.05)
 
 
 def test_an_address_that_is_taken_is_a_problem(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
