@@ -9,18 +9,19 @@ from tests.bench import __main__ as bench
 from tests.bench import vllm_capture
 from tests.with_vllm.measure import Way
 
-BEST: dict[Way, float] = {
-    "engine vllm": 960.0,
-    "vLLM to files": 1000.0,
-    "vLLM prefill": 1200.0,
-    "engine hf": 480.0,
+RATES: dict[Way, list[float]] = {
+    "engine vllm": [960.0, 480.0, 970.0],
+    "vLLM to files": [1000.0, 500.0, 2000.0],
+    "vLLM prefill": [1200.0, 600.0, 1200.0],
+    "engine hf": [480.0, 240.0, 485.0],
 }
+"""In the second round the machine was half as fast; in the third one run was lucky."""
 
 
 def test_capture_is_held_to_nearly_all_of_its_own_extraction_to_files() -> None:
-    first, over_prefill, files, hf = vllm_capture.rows_of(BEST, 2)
-    assert (first.ratio, first.goal, first.holds) == (0.96, 0.95, True)
-    slower, *_ = vllm_capture.rows_of({**BEST, "engine vllm": 940.0}, 2)
+    first, over_prefill, files, hf = vllm_capture.rows_of(RATES, 2)
+    assert (first.value, first.ratio, first.goal, first.holds) == (960.0, 0.96, 0.95, True)
+    slower, *_ = vllm_capture.rows_of({**RATES, "engine vllm": [940.0, 470.0, 940.0]}, 2)
     assert slower.holds is False
     assert [row.ratio for row in (over_prefill, files, hf)] == pytest.approx([0.8, 1000 / 1200, 0.5])
     assert [row.goal for row in (over_prefill, files, hf)] == [None, None, None]
