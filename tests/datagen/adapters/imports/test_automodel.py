@@ -20,6 +20,7 @@ from datagen.store.local import LocalDoor
 from tests.datagen.adapters.exports.builders import make_dataset, open_dataset
 from tests.datagen.adapters.exports.target_builders import model_target, save_model
 from tests.datagen.adapters.exports.test_deepspec import row_ids
+from tests.datagen.adapters.imports.cut_shards import cut_while_held
 
 FC = ("layer2", "layer4", "layer5")
 LENGTHS = (5, 33, 1, 20)
@@ -68,15 +69,7 @@ def change(cache: Path, **fields: object) -> None:
 def test_a_shard_that_is_cut_while_a_sample_of_it_is_held_ends_nothing(cache: Path) -> None:
     """Of a mapped file the rows would be gone, and the process with them."""
     files = opened(cache)
-    row, shape = files.read(files.samples[0]), files.read(files.samples[0], states=False)
-    assert [(slot.name, slot.rows.dtype, slot.rows.shape) for slot in row.slots] == [
-        (slot.name, slot.rows.dtype, slot.rows.shape) for slot in shape.slots
-    ]
-    assert np.array_equal(row.token_ids, shape.token_ids)
-    before = [slot.rows.tobytes() for slot in row.slots]
-    with open(files.samples[0].path, "r+b") as shard:
-        shard.truncate(100)
-    assert [slot.rows.tobytes() for slot in row.slots] == before
+    cut_while_held(files)
     assert "expected" in refusal(files, 0)
 
 
