@@ -26,11 +26,6 @@ RELEASE = "0.9.0"
 TRAINER = f"speculators=={RELEASE}"
 ITS_PROGRAM = "speculators train"
 PACKAGE = "strata-hidden-states"
-HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
-"""torch's own switch, read when it first allocates: fresh memory comes in huge pages."""
-KEPT_BYTES = 32 * 2**20
-"""What is larger, glibc takes fresh from the kernel for each batch (mallopt(3), M_MMAP_THRESHOLD): most of
-the loader's time in small pages. What is not is used again; in huge pages it would be fresh as well."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +69,6 @@ def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
     known = trainer.read(words)
     arguments = _loaded("service.trainers.speculators_arguments")
     card = meant.card
-    if arguments.batch_bytes(known, card) > KEPT_BYTES:
-        # Here and in the workers; who has said otherwise is heeded.
-        os.environ.setdefault(HUGE_PAGES, "1")
     weights = tuple(weights_problems(card.target, known.values["verifier_name_or_path"]))
     notes += tuple(problem for problem in weights if problem.severity == "note")
     wrong = [

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from datagen.store.trainer_rows import keeps_conversations, train_ratio
-from schemas.card import Card
 from schemas.problem import Problem
 from schemas.wiring import Wiring
 from service.trainers.errors import TrainerError
@@ -74,13 +71,6 @@ def contradictions(settings: Settings, wiring: Wiring, folder: Path) -> Iterator
             message = f"expected it left out: states are read from the dataset, got {values[name]!r}"
             yield _problem(name, message, "leave it out")
     yield from _wrong_ids(settings, wiring)
-
-
-def batch_bytes(settings: Settings, card: Card) -> int:
-    """Return the bytes of the largest array of a batch, the draft's input."""
-    dtype: torch.dtype = getattr(torch, settings.values["hidden_states_dtype"])
-    n_tokens = int(settings.values["total_seq_len"])
-    return n_tokens * len(card.wiring.fc) * card.target.hidden_size * dtype.itemsize
 
 
 def _wrong_ids(settings: Settings, wiring: Wiring) -> Iterator[Problem]:

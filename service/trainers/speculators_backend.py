@@ -23,6 +23,7 @@ from service.client.rows import BITS
 from service.client.stream.memory import Memory
 from service.trainers.errors import TrainerError
 from service.trainers.held import KEY_VARIABLE, Held, open_held
+from service.trainers.kept_memory import keep_freed_memory
 from service.trainers.prepared import open_prepared, read_sample_ids
 
 NAME = "strata"
@@ -38,14 +39,18 @@ ROWS_AT_ONCE = 16
 
 
 class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
-    """Gives the rows of a prepared folder; safe for threads, forked and spawned workers."""
+    """Gives the rows of a prepared folder; safe for threads, forked and spawned workers.
 
-    def __init__(self, held: Held, folder: Path) -> None:
+    `keep_memory` lets each process that reads rows keep what it frees: only where all of it is a trainer's.
+    """
+
+    def __init__(self, held: Held, folder: Path, *, keep_memory: bool = False) -> None:
         prepared = open_prepared(folder)
         self._held = held
         self._folder = prepared.folder
         self._slots = prepared.slots
         self._n_rows = prepared.n_rows
+        self._keep_memory = keep_memory
         self._begin()
 
     def _begin(self) -> None:
@@ -102,6 +107,8 @@ class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
 
     def _sample_id(self, row: int) -> str:
         if self._sample_ids is None:
+            if self._keep_memory:
+                keep_freed_memory()
             self._sample_ids = read_sample_ids(self._folder, self._n_rows)
         if not 0 <= row < len(self._sample_ids):
             raise IndexError(f"expected a row between 0 and {len(self._sample_ids) - 1}, got {row}")
@@ -160,7 +167,7 @@ class StrataBackend(HiddenStatesBackend):  # type: ignore[misc, unused-ignore]
             problem = Problem(where=SOURCE_FLAG, kind="missing", message=message, repair="see strata --help")
             raise TrainerError("no dataset to train from", [problem])
         held = open_held(args.strata_source, os.environ.get(KEY_VARIABLE) or None)
-        return StrataTransfer(held, Path(data_path))
+        return StrataTransfer(held, Path(data_path), keep_memory=True)
 
     @staticmethod
     def build_kv_transfer_config(args: argparse.Namespace) -> dict[str, Any]:  # noqa: ARG004

@@ -2,9 +2,9 @@
 
 The loader is whole: its sampler, `ArrowDataset`, shift, `CollateFn` and worker processes, as release 0.9.0
 has them. Files are read as `speculators train` reads them, a dataset as `strata train-speculators` does,
-which lets torch take huge pages for large batches, since fresh pages are most of the loader's time there;
-each is also measured with the other's pages. Beside it reading alone, `get_cached` row by row: files are
-mapped there, so that their bytes are copied once to have been read. Skipped where speculators is not there.
+which keeps the memory of large batches, since fresh pages are most of the loader's time there; each is also
+measured as the other has it. Beside it reading alone, `get_cached` row by row: files are mapped there, so
+that their bytes are copied once to have been read. Skipped where speculators is not there.
 """
 
 import multiprocessing
@@ -32,8 +32,9 @@ from deploy.demo.incident.environment import ENVIRONMENT
 from deploy.demo.registry import DATA
 from schemas.sample import prompt_id, sample_id
 from service.trainers.held import open_held
-from service.trainers.launching import HUGE_PAGES, KEPT_BYTES, judged
+from service.trainers.kept_memory import keep_freed_memory
 from service.trainers.launching import Asked as AskedLive
+from service.trainers.launching import judged
 from service.trainers.preparing import prepare
 from service.trainers.speculators_backend import StrataTransfer
 from tests.bench.row import Row, interleaved, seconds
@@ -46,8 +47,8 @@ TENSORS = ("layer2", "layer16", "layer29", "final")
 WIDTH, N_TOKENS, N_SAMPLES = 4096, 1024, 20
 WIDE_BATCH, DEMO_BATCH = 4096, 3 * 384
 """Tokens: four samples of 32 MiB, and three of the demo's 1.7 MB."""
-WORKERS = {"wide": (0, 2), "demo": (0,)}
-PAIRS = 3
+WORKERS = (0, 2)
+PAIRS, DROPPED_PAIRS = 9, 5
 N_READ = 18
 LIVE = {"direct": 0.95, "direct by a service": 0.95, "http": 0.5}
 """The goals, over the trainer's own loader of files."""
@@ -69,19 +70,12 @@ class Place(NamedTuple):
         """Whether the goals are of it: they are for a large model's width, the demo's 576 is shown beside."""
         return self.name == "wide"
 
-    @property
-    def huge_pages(self) -> bool:
-        """Whether `strata train-speculators` lets torch take huge pages for its batches."""
-        (*inputs, final) = TENSORS
-        width = open_held(self.source).facts.schema.tensor(final).width
-        return self.tokens * len(inputs) * width * 2 > KEPT_BYTES
-
-    def transfer(self, way: str) -> HiddenStatesTransfer:
+    def transfer(self, way: str, *, keep_memory: bool = False) -> HiddenStatesTransfer:
         """Return one way of reading its rows."""
         if way == "files":
             return FileTransfer(self.files / "hidden_states")
         source = self.source if way == "direct" else self.served
-        return StrataTransfer(open_held(source, direct=way != "http"), self.prepared)
+        return StrataTransfer(open_held(source, direct=way != "http"), self.prepared, keep_memory=keep_memory)
 
 
 Measure = tuple[str, int]
@@ -146,7 +140,7 @@ def reading(place: Place) -> list[Row]:
 
     rows: list[Row] = []
     for way in LIVE:
-        ours, theirs, ratio = interleaved(rate(place.transfer(way).get_cached), rate(copied), 3 * PAIRS)
+        ours, theirs, ratio = interleaved(rate(place.transfer(way).get_cached), rate(copied), PAIRS)
         if not rows:
             rows.append(Row(f"{place.name}, reading alone: files", theirs, "samples/s"))
         goal = READING_GOAL if way != "http" and place.has_goals else None
@@ -158,15 +152,15 @@ def reading(place: Place) -> list[Row]:
 def whole_loaders(place: Place, droppable: Sequence[Path]) -> list[Row]:
     """Measure batches a second of the whole loader; with files to drop, also without the page cache."""
     rows: list[Row] = []
-    with trainer_process(place) as stock, trainer_process(place, place.huge_pages) as live:
-        for workers in WORKERS[place.name]:
+    with trainer_process(place) as stock, trainer_process(place, keep_memory=True) as live:
+        for workers in WORKERS:
             title = f"{place.name}, {workers} workers"
             subjects: dict[str, tuple[Callable[[Measure], float], str, float | None]] = {
                 way: (live, way, goal if place.has_goals else None) for way, goal in LIVE.items()
             }
-            if place.huge_pages and not workers:
-                subjects["direct, small pages"] = stock, "direct", None
-                subjects["files, huge pages"] = live, "files", None
+            if not workers:
+                subjects["direct, fresh memory"] = stock, "direct", None
+                subjects["files, kept memory"] = live, "files", None
             baseline = partial(stock, ("files", workers))
             for way, (ask, read, goal) in subjects.items():
                 ours, theirs, ratio = interleaved(partial(ask, (read, workers)), baseline, PAIRS)
@@ -185,7 +179,7 @@ def dropped(
 ) -> list[Row]:
     """Measure with the files dropped from the page cache before each epoch: the disk decides then."""
     found: dict[str, list[float]] = {way: [] for way in ("files", *LIVE)}
-    for _ in range(PAIRS):
+    for _ in range(DROPPED_PAIRS):
         for way, rates in found.items():
             drop(folders)
             rates.append((stock if way == "files" else live)((way, 0)))
@@ -199,13 +193,14 @@ def dropped(
 
 
 @contextmanager
-def trainer_process(place: Place, huge_pages: bool = False) -> Iterator[Callable[[Measure], float]]:
+def trainer_process(place: Place, *, keep_memory: bool = False) -> Iterator[Callable[[Measure], float]]:
     """Run a process with the trainer's packages, and give the measurement of one epoch in it."""
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ENVIRONMENT.resolve()), os.getcwd()])
-    os.environ[HUGE_PAGES] = "1" if huge_pages else "0"
     ours, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context("spawn").Process(target=measure_epochs, args=(theirs, place))
+    child = multiprocessing.get_context("spawn").Process(
+        target=measure_epochs, args=(theirs, place, keep_memory)
+    )
     child.start()
     os.environ.clear()
     os.environ.update(before)
@@ -222,18 +217,20 @@ def trainer_process(place: Place, huge_pages: bool = False) -> Iterator[Callable
         child.join()
 
 
-def measure_epochs(pipe: Connection, place: Place) -> None:
+def measure_epochs(pipe: Connection, place: Place, keep_memory: bool) -> None:
     """Answer each way of reading and number of workers by batches a second, until there is none."""
     sys.path.insert(0, os.environ["PYTHONPATH"].partition(os.pathsep)[0])
     # Its loader pins memory, and says on a machine without an accelerator that it cannot.
     warnings.simplefilter("ignore")
+    if keep_memory:
+        keep_freed_memory()
     # Before a transfer is made, as in the trainer.
     import_module("speculators.train.dataloader")
     epochs: dict[Measure, Callable[[], float]] = {}
     while (asked := pipe.recv()) is not None:
         if asked not in epochs:
             way, workers = asked
-            epochs[asked] = epoch(place.transfer(way), place, workers)
+            epochs[asked] = epoch(place.transfer(way, keep_memory=keep_memory), place, workers)
             epochs[asked]()
         pipe.send(epochs[asked]())
 

@@ -1,6 +1,5 @@
 """What ends a launch before the trainer is asked for anything: its packages, or the wiring."""
 
-import os
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from schemas.errors import DatasetNameError
 from service.trainers import launching
 from service.trainers.errors import NotInstalledError, TrainerError
 from service.trainers.held import open_held, parse_source
-from service.trainers.launching import HUGE_PAGES, Asked, judged, plan_speculators
+from service.trainers.launching import Asked, judged, plan_speculators
 from tests.datagen.adapters.exports.builders import make_dataset
 from tests.service.trainers.places import WAYS, held_in
 
@@ -29,11 +28,9 @@ def test_a_trainer_that_is_not_installed_says_what_to_install(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "_is_there", lambda _: False)
-    monkeypatch.setenv(HUGE_PAGES, "0")
     with pytest.raises(NotInstalledError, match=r"pip install 'strata-hidden-states\[speculators\]'"):
         plan_speculators(Asked(f"{root}/states", tmp_path / "p"), [])
     assert not (tmp_path / "p").exists()
-    assert os.environ[HUGE_PAGES] == "0"
 
 
 def test_another_release_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

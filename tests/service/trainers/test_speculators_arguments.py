@@ -11,7 +11,6 @@ from service.trainers.held import open_held
 from service.trainers.prepared import Prepared
 from service.trainers.speculators_arguments import (
     Settings,
-    batch_bytes,
     completed,
     contradictions,
 )
@@ -76,12 +75,6 @@ def test_what_is_said_and_right_is_left_as_it_is(prepared: Prepared) -> None:
     )
     assert not problems_of(said, prepared)
     assert completed(["--x"], said, prepared, "data/demo@1") == ["--x", "--strata-source", "data/demo@1"]
-
-
-def test_a_batch_is_as_large_as_its_input(prepared: Prepared) -> None:
-    card = prepared.meant.card
-    said = told(total_seq_len=100, hidden_states_dtype="float32")
-    assert batch_bytes(said, card) == 100 * 3 * card.target.hidden_size * 4
 
 
 @pytest.mark.parametrize(

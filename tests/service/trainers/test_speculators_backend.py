@@ -200,7 +200,11 @@ def test_damage_is_an_error_that_names_it_and_never_a_sample_left_out(tmp_path: 
         next(iter(loader))
 
 
-def test_it_is_reached_by_the_plug_in_point(root: Path, prepared: Prepared, files: FileTransfer) -> None:
+def test_it_is_reached_by_the_plug_in_point(
+    root: Path, prepared: Prepared, files: FileTransfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+    monkeypatch.setattr(speculators_backend, "keep_freed_memory", lambda: kept.append(1))
     register()
     register()
     backend = HiddenStatesBackend.registry[NAME]
@@ -213,6 +217,9 @@ def test_it_is_reached_by_the_plug_in_point(root: Path, prepared: Prepared, file
     ours = transfer.get_cached(1)
     assert ours is not None
     assert_same(ours, files.get_cached(1))
+    transfer.get_cached(0)
+    pickle.loads(pickle.dumps(transfer)).get_cached(0)
+    assert kept == [1, 1]  # once in a process, a worker's too
     with pytest.raises(TrainerError, match="expected --strata-source"):
         backend.from_train_args(parser.parse_args([]), str(prepared.folder))
     with pytest.raises(TrainerError, match="nothing is generated"):
