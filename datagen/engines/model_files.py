@@ -12,7 +12,7 @@ from huggingface_hub import HfApi, snapshot_download
 
 from datagen.engines.errors import OpeningError
 from datagen.engines.settings import EngineSettings
-from datagen.engines.weights import digest_of, weights_digest
+from datagen.engines.weights import digest_of, missing_shards, weights_digest
 from schemas.problem import Problem
 from schemas.target import WeightsDigest
 
@@ -93,11 +93,7 @@ def _local(folder: Path, settings: EngineSettings) -> ModelFiles:
 
 
 def _has_weights(folder: Path) -> bool:
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return any(folder.glob("*.safetensors"))
-    names = set(re.findall(r'"([^"/]+\.safetensors)"', index.read_text("utf-8")))
-    return bool(names) and all((folder / name).is_file() for name in names)
+    return any(folder.glob("*.safetensors")) and not missing_shards(folder)
 
 
 def _refusal(model: str, message: str) -> OpeningError:

@@ -24,10 +24,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_HEADER_BYTES = 100 << 20  # safetensors' own limit
 
 
-def weights_digest(folder: Path) -> WeightsDigest | Problem:
+def weights_digest(folder: Path, method: DigestMethod | None = None) -> WeightsDigest | Problem:
     """Return the digest of the weights in `folder`, or what is wrong with them.
 
-    safetensors files are taken, and only where there are none the `.bin` files of older models.
+    safetensors files are taken, and only where there are none the `.bin` files of older models. With `method`
+    "sampled_safetensors" their bytes are sampled though the hub's hashes are at hand: to compare with a
+    digest that was made so.
     """
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
     if not files:
@@ -35,7 +37,7 @@ def weights_digest(folder: Path) -> WeightsDigest | Problem:
             where=str(folder), kind="weights", message="expected *.safetensors files, got none in the folder"
         )
     hashes = {file.name: hub_hash(file) for file in files}
-    if all(hashes.values()):
+    if all(hashes.values()) and method != "sampled_safetensors":
         return digest_of("hub_file_hashes", hashes)
     sampled: dict[str, str | None] = {}
     for file in files:
@@ -65,6 +67,15 @@ def hub_hash(file: Path) -> str | None:
         return None
     # Written after the file: a file that is younger than its record was changed since.
     return lines[1] if file.stat().st_mtime <= float(lines[2]) + 1 else None
+
+
+def missing_shards(folder: Path) -> list[str]:
+    """Return the files that the model's own index names and `folder` lacks, none where there is no index."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return []
+    names = set(re.findall(r'"([^"/]+\.safetensors)"', index.read_text("utf-8")))
+    return sorted(name for name in names if not (folder / name).is_file())
 
 
 def _sampled(file: Path) -> str | Problem:

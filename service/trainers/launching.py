@@ -69,10 +69,12 @@ def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
     known = trainer.read(words)
     arguments = _loaded("service.trainers.speculators_arguments")
     card = meant.card
+    # Its config first: where the hub answers, that moves its cache to the commit that is trained with.
+    shape = trainer.shape(known.values)
     weights = tuple(weights_problems(card.target, known.values["verifier_name_or_path"]))
     notes += tuple(problem for problem in weights if problem.severity == "note")
     wrong = [
-        *shape_problems(card.target, trainer.shape(known.values)),
+        *shape_problems(card.target, shape),
         *(problem for problem in weights if problem.severity == "error"),
         *arguments.contradictions(known, card.wiring, asked.folder),
     ]

@@ -4,10 +4,11 @@ Two models of one shape, a base model and its instruct model say, train a draft 
 """
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from datagen.engines.weights import weights_digest
+from datagen.engines.weights import missing_shards, weights_digest
 from schemas.problem import Problem
 from schemas.target import Target
 
@@ -38,13 +39,22 @@ def shape_problems(target: Target, config: Shape) -> Iterator[Problem]:
 def weights_problems(target: Target, model: str) -> Iterator[Problem]:
     """Yield where the weights of `model` are not the target's; a note where they could not be compared.
 
-    They can be where it is a folder and its digest is made as the target's was.
+    They can be where it is a folder, or a hub id that lies in the hub's cache on this machine: nothing is
+    fetched to compare it. The commit that the states are of is taken for the target by its name.
     """
     folder = Path(model).expanduser()
     if not folder.is_dir():
-        yield _not_compared(target, f"{model}, which is not a folder")
+        snapshot = _snapshot(model)
+        if snapshot is None:
+            yield _not_compared(target, f"{model}, neither a folder nor in the hub's cache on this machine")
+            return
+        if (model, snapshot.name) == (target.model_id, target.revision):
+            return
+        folder = snapshot
+    if missing := missing_shards(folder):
+        yield _not_compared(target, f"{folder} without {len(missing)} of its files ({missing[0]}...)")
         return
-    digest = weights_digest(folder)
+    digest = weights_digest(folder, target.weights.method)
     if isinstance(digest, Problem):
         yield _not_compared(target, f"{digest.where}: {digest.message}")
     elif digest.method != target.weights.method:
@@ -54,13 +64,23 @@ def weights_problems(target: Target, model: str) -> Iterator[Problem]:
     elif digest != target.weights:
         message = (
             f"expected the weights of {target.model_id} ({target.weights.sha256[:12]}), which the states are "
-            f"of, got {digest.sha256[:12]}: the draft would learn from another model's head and norm"
+            f"of, got {digest.sha256[:12]} in {folder}: the draft would learn from another model's head and "
+            "norm"
         )
         yield Problem(where=FLAG, kind="weights", message=message, repair=_the_model(target))
 
 
+def _snapshot(model: str) -> Path | None:
+    """Return where a hub id's files lie in the cache, as transformers takes it: its branch `main`."""
+    try:
+        config = import_module("huggingface_hub").try_to_load_from_cache(model, "config.json")
+    except ValueError:  # no hub id
+        return None
+    return Path(config).parent if isinstance(config, str) else None
+
+
 def _not_compared(target: Target, got: str) -> Problem:
-    message = f"weights were not compared: expected a folder of {target.model_id}'s, got {got}"
+    message = f"weights were not compared: expected all of {target.model_id}'s, got {got}"
     repair = f"see to it that it is {target.model_id}: by its shape it could be another"
     return Problem(where=FLAG, kind="weights", message=message, repair=repair, severity="note")
 

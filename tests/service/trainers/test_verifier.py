@@ -1,6 +1,7 @@
 """The model that a trainer takes head and norm from is the target: by its sizes, and by its weights."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from service.trainers.speculators_arguments import Settings
 from service.trainers.verifier import FLAG, shape_problems, weights_problems
 from tests.builders import tiny_target
 from tests.datagen.adapters.exports.builders import make_dataset
+from tests.service.trainers.hub import MODEL, Hub, serving_hub
 
 SIZES = SimpleNamespace(num_hidden_layers=8, hidden_size=8, vocab_size=1000)
 
@@ -54,10 +56,65 @@ def test_another_model_of_the_same_sizes_is_told_by_its_weights(tmp_path: Path, 
     assert f"expected the weights of tiny ({target.weights.sha256[:12]})" in problem.message
 
 
-def test_what_cannot_be_compared_is_said(tmp_path: Path, target: Target) -> None:
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with serving_hub(tmp_path / "cache", monkeypatch) as hub:
+        yield hub
+
+
+def repository(folder: Path) -> dict[str, bytes]:
+    return {"config.json": b"{}", "model.safetensors": (folder / "model.safetensors").read_bytes()}
+
+
+@pytest.mark.parametrize("method", ["sampled_safetensors", "hub_file_hashes"])
+def test_a_hub_id_in_the_cache_is_compared_as_a_folder_is(
+    tmp_path: Path, target: Target, hub: Hub, method: str
+) -> None:
+    """Wherever the states' target lay, in a folder that was copied by hand, or in the hub's cache, too."""
+    hub.commits(1, repository(tmp_path / "target"))
+    commit = hub.fetched("config.json", "model.safetensors")
+    (snapshot,) = (tmp_path / "cache").glob("models--owner--name/snapshots/*")
+    assert snapshot.name == commit
+    if method == "hub_file_hashes":
+        digest = weights_digest(snapshot)
+        assert isinstance(digest, WeightsDigest)
+        target = target.model_copy(update={"weights": digest})
+    assert target.weights.method == method
+    assert not list(weights_problems(target, MODEL))
+    # The branch went on to other weights: of the two in the cache, that is what is trained with.
+    hub.commits(2, repository(tmp_path / "other"))
+    hub.fetched("config.json", "model.safetensors")
+    (problem,) = weights_problems(target, MODEL)
+    assert (problem.where, problem.kind, problem.severity) == (FLAG, "weights", "error")
+    assert f"snapshots/{hub.commit}" in problem.message
+
+
+def test_what_the_cache_has_not_yet_is_not_held_against_a_hub_id(
+    tmp_path: Path, target: Target, hub: Hub
+) -> None:
+    index = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}).encode()
+    weights = repository(tmp_path / "other")["model.safetensors"]
+    name, map_name = "model-1.safetensors", "model.safetensors.index.json"
+    hub.commits(1, {"config.json": b"{}", name: weights, map_name: index})
+    commit = hub.fetched("config.json")
+    (note,) = weights_problems(target, MODEL)
+    assert (note.severity, "expected *.safetensors files, got none" in note.message) == ("note", True)
+    hub.fetched(name, map_name)
+    (note,) = weights_problems(target, MODEL)
+    assert (note.severity, "without 1 of its files (model-2.safetensors" in note.message) == ("note", True)
+    # The commit that the states are of needs no comparison.
+    named = target.model_copy(update={"model_id": MODEL, "revision": commit})
+    assert not list(weights_problems(named, MODEL))
+
+
+def test_what_cannot_be_compared_is_said(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "none"))
     (tmp_path / "empty").mkdir()
     cases = {
-        "owner/name": "owner/name, which is not a folder",
+        "owner/name": "owner/name, neither a folder nor in the hub's cache",
+        "a/b/c": "a/b/c, neither a folder nor in the hub's cache",
         str(tmp_path / "empty"): "expected *.safetensors files, got none",
     }
     for name, told in cases.items():
@@ -69,7 +126,13 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path, target: Target) -> None
     assert (note.severity, "(sampled_safetensors, not synthetic)" in note.message) == ("note", True)
 
 
-def planned(source: str, folder: Path, verifier: str, monkeypatch: pytest.MonkeyPatch) -> Launch:
+def planned(
+    source: str,
+    folder: Path,
+    verifier: str,
+    monkeypatch: pytest.MonkeyPatch,
+    shape: Callable[[], object] = lambda: SIZES,
+) -> Launch:
     """Plan with a trainer that reads nothing but the model's name."""
 
     class Trainer:
@@ -85,7 +148,7 @@ def planned(source: str, folder: Path, verifier: str, monkeypatch: pytest.Monkey
             return Settings(values, frozenset({"verifier_name_or_path"}))
 
         def shape(self, _values: object) -> object:
-            return SIZES
+            return shape()
 
         def main(self, _words: Sequence[str]) -> None:
             raise AssertionError("nothing is trained")
@@ -107,3 +170,19 @@ def test_a_launch_with_another_models_weights_is_refused_before_anything_is_prep
     }
     hub = planned(source, folder, "owner/name", monkeypatch)
     assert [note.kind for note in hub.notes if note.where == FLAG] == ["weights"]
+
+
+def test_a_hub_id_is_compared_as_the_commit_that_its_config_came_of(
+    tmp_path: Path, target: Target, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_dataset(tmp_path / "root", target=target)
+    hub.commits(1, repository(tmp_path / "other"))
+    hub.fetched("config.json", "model.safetensors")
+
+    def shape() -> object:
+        hub.commits(2, repository(tmp_path / "target"))
+        hub.fetched("config.json", "model.safetensors")
+        return SIZES
+
+    notes = planned(source, tmp_path / "p", MODEL, monkeypatch, shape).notes
+    assert FLAG not in {note.where for note in notes}
