@@ -1,9 +1,18 @@
 """The error of somebody else's file: what is wrong with it, by name."""
 
+from pathlib import Path
+
 from schemas.errors import StrataError
+from schemas.problem import Problem
 
 
 class ForeignFileError(StrataError):
     """A file of another library's cannot be read as hidden states; `problems` says why."""
 
     exit_code = 1
+
+
+def refused(file: Path, kind: str, message: str, repair: str | None = None) -> ForeignFileError:
+    """Return the error of one thing that is wrong with a file."""
+    problem = Problem(where=str(file), kind=kind, message=message, repair=repair)
+    return ForeignFileError("the file cannot be read", [problem])

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from datagen.adapters.errors import ForeignFileError
+from datagen.adapters.errors import ForeignFileError, refused
 from datagen.adapters.foreign_layouts import IDS, SCALES, Layout, layout_of
 from datagen.adapters.foreign_samples import ForeignSample, Slot
-from datagen.adapters.safe_loading import is_known, load, refused
+from datagen.adapters.safe_loading import is_known, load
 from datagen.adapters.tensor_arrays import array_of, view_of
 from schemas.problem import Problem
 
@@ -64,8 +64,8 @@ def read_foreign(file: Path) -> ForeignSample:
     return sample_of(file, load(file))
 
 
-def sample_of(file: Path, content: object, *, mapped: bool = False) -> ForeignSample:
-    """Return what a file that was loaded holds; with `mapped`, rows are views of it, of its own dtype.
+def sample_of(file: Path, content: object, *, views: bool = False) -> ForeignSample:
+    """Return what a file that was loaded holds; with `views`, rows are views of it, of its own dtype.
 
     Raises `ForeignFileError` as `read_foreign` does.
     """
@@ -84,7 +84,7 @@ def sample_of(file: Path, content: object, *, mapped: bool = False) -> ForeignSa
         )
     problems: list[Problem] = []
     ids = _ids(file, content, problems)
-    to_rows = view_of if mapped else _array
+    to_rows = view_of if views else _array
     slots = list(_slots(file, content, layout, None if ids is None else len(ids), problems, to_rows))
     if problems:
         raise ForeignFileError(f"{file.name} cannot be read as hidden states", problems)

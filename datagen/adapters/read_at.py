@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from datagen.adapters.safe_loading import refused
+from datagen.adapters.errors import refused
 
 
 def read_at(

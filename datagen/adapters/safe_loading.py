@@ -1,7 +1,8 @@
 """Reads a file of tensors without running a byte of it: safetensors, or torch's with `weights_only` alone.
 
 torch's own files are pickles. `weights_only` rebuilds tensors, numbers, texts, lists and mappings of them,
-and refuses everything else before it runs (source: torch, `_weights_only_unpickler.py`).
+and refuses everything else before it runs (source: torch, `_weights_only_unpickler.py`). Nothing is mapped
+either: a file that its writer cuts while it is mapped kills the process that reads it.
 """
 
 import gzip
@@ -11,13 +12,12 @@ import warnings
 import zipfile
 import zlib
 from pathlib import Path
+from typing import IO
 
-import safetensors
-import safetensors.torch
 import torch
 
-from datagen.adapters.errors import ForeignFileError
-from schemas.problem import Problem
+from datagen.adapters.errors import ForeignFileError, refused
+from datagen.adapters.unmapped_tensors import UnplacedError, safetensors_in, with_integers
 
 SAFETENSORS = ".safetensors"
 TORCH = (".pt", ".pth", ".ckpt", ".bin")
@@ -27,6 +27,7 @@ _BEGINNINGS = (b"PK", b"\x80", b"\x1f\x8b")
 MOST_PACKED = 64
 """How many times larger than its file a file may be when it is unpacked: states hardly pack at all."""
 _SMALL_BYTES = 2**24
+_LITTLE = b"little"
 _BROKEN = (
     EOFError,
     OSError,
@@ -52,21 +53,21 @@ def is_known(file: Path) -> bool:
     return name.endswith(TORCH) or file.name.endswith(SAFETENSORS)
 
 
-def load(file: Path, *, mapped: bool = False) -> object:
+def load(file: Path, *, states: bool = True) -> object:
     """Return what a file holds: a mapping of tensors, or whatever `weights_only` lets torch rebuild.
 
-    With `mapped`, tensors are read from the file when they are used, where its form allows that. Raises
-    `ForeignFileError` for a file that is not there, is cut off, or holds anything that would run.
+    Without `states` the values of floating tensors may be any, and are not read where the file's form allows
+    that. Raises `ForeignFileError` for a file that is not there, is cut off, or holds what would run.
     """
+    if file.name.endswith(SAFETENSORS):
+        return safetensors_in(file, states=states)
     try:
-        if not _has_plain_name(file):
-            return _load_by_content(file)
-        if file.name.endswith(SAFETENSORS):
-            return safetensors.torch.load_file(file, device="cpu")
         if file.name.endswith(GZIP):
             with gzip.open(file) as stream:
                 return _load_torch(io.BytesIO(_unpacked(file, stream)))
-        return _load_torch(file, mapped=_is_stored(file) and mapped)
+        is_stored = _is_stored(file)
+        with open(file, "rb") as stream:
+            return _load_stored(file, stream, states=states or not is_stored)
     except FileNotFoundError as error:
         message = "expected a file, got none of this name"
         raise refused(file, "file", message, "check how its path is written") from error
@@ -76,14 +77,21 @@ def load(file: Path, *, mapped: bool = False) -> object:
         message = f"expected tensors, numbers, texts, lists and mappings only, got {met_in(error)}"
         repair = "nothing else is unpickled, for it could run anything; save its tensors alone"
         raise refused(file, "pickle", message, repair) from error
-    except safetensors.SafetensorError as error:
-        message = f"expected a whole safetensors file, got {_first(error)}"
-        raise refused(file, "damaged", message, "copy it again, or make it again: it was cut off") from error
     except _BROKEN as error:
         if (other := _of_another_kind(file)) is not None:
             raise other from error
         message = f"expected a whole file of torch.save, got {_first(error) or type(error).__name__}"
         raise refused(file, "damaged", message, "copy it again, or make it again: it was cut off") from error
+
+
+def _load_stored(file: Path, stream: io.BufferedReader, *, states: bool) -> object:
+    if states:
+        return _load_torch(stream)
+    try:
+        return with_integers(file, _load_torch(stream, device="meta"))
+    except UnplacedError:  # of a torch before it kept places, or a tensor that has none
+        stream.seek(0)
+        return _load_torch(stream)
 
 
 def _of_another_kind(file: Path) -> ForeignFileError | None:
@@ -101,24 +109,6 @@ def _of_another_kind(file: Path) -> ForeignFileError | None:
     return refused(file, "damaged", "expected a file of torch.save, got one of another kind", repair)
 
 
-def _has_plain_name(file: Path) -> bool:
-    """Say whether both libraries can open a file by its name: they know names in UTF-8 alone."""
-    try:
-        str(file).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _load_by_content(file: Path) -> object:
-    data = file.read_bytes()
-    if file.name.endswith(SAFETENSORS):
-        return safetensors.torch.load(data)
-    if file.name.endswith(GZIP):
-        data = _unpacked(file, gzip.GzipFile(fileobj=io.BytesIO(data)))
-    return _load_torch(io.BytesIO(data))
-
-
 def _unpacked(file: Path, stream: gzip.GzipFile) -> bytes:
     most = _most_bytes(file)
     data = stream.read(most + 1)
@@ -128,18 +118,19 @@ def _unpacked(file: Path, stream: gzip.GzipFile) -> bytes:
 
 
 def _is_stored(file: Path) -> bool:
-    """Say whether a file is a zip of which nothing is packed, as torch writes them: mapped, others are noise.
+    """Say whether a file is a zip of which nothing is packed, as torch writes them: it has places to read at.
 
     Raises `ForeignFileError` for one whose members unpack to more than any states do.
     """
     try:
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
-    except zipfile.BadZipFile:
+            orders = [archive.read(one) for one in members if one.filename.endswith("/byteorder")]
+    except (zipfile.BadZipFile, NotImplementedError):
         return False
     if sum(member.file_size for member in members) > (most := _most_bytes(file)):
         raise _too_large(file, most)
-    return all(member.compress_type == zipfile.ZIP_STORED for member in members)
+    return all(member.compress_type == zipfile.ZIP_STORED for member in members) and orders in ([], [_LITTLE])
 
 
 def _most_bytes(file: Path) -> int:
@@ -151,17 +142,11 @@ def _too_large(file: Path, most: int) -> ForeignFileError:
     return refused(file, "damaged", message, "save its tensors again, without packing them")
 
 
-def _load_torch(file: Path | io.BytesIO, *, mapped: bool = False) -> object:
+def _load_torch(file: IO[bytes], device: str = "cpu") -> object:
     with warnings.catch_warnings():
         # Of another pickle protocol torch warns before it refuses what it cannot read.
         warnings.simplefilter("ignore")
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
-
-
-def refused(file: Path, kind: str, message: str, repair: str | None = None) -> ForeignFileError:
-    """Return the error of one thing that is wrong with a file."""
-    problem = Problem(where=str(file), kind=kind, message=message, repair=repair)
-    return ForeignFileError("the file cannot be read", [problem])
+        return torch.load(file, map_location=device, weights_only=True)
 
 
 def _first(error: BaseException) -> str:

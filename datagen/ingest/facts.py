@@ -1,6 +1,6 @@
 """A sample as its file has it, its states left out: what a look at every file keeps of each.
 
-Of a mapped file only its head, ids and mask are read for this.
+Of a file only its head, ids and mask are read for this, where its form allows that.
 """
 
 import hashlib

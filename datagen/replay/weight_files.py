@@ -1,6 +1,7 @@
 """The weights of a draft's folder as they stand, from safetensors or from PyTorch's own files.
 
-Nothing is unpickled: a PyTorch file is read with `weights_only`, which refuses whatever is no tensor.
+Nothing is unpickled: a PyTorch file is read with `weights_only`, which refuses whatever is no tensor. Nothing
+is mapped: a trainer may write its checkpoint again meanwhile.
 """
 
 import json
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.safe_loading import met_in
+from datagen.adapters.unmapped_tensors import safetensors_in
 from schemas.contract.shown import shown
 from schemas.problem import Problem
 
@@ -64,10 +66,9 @@ def _indexed(folder: Path, index: Path, problems: list[Problem]) -> list[Path]:
 
 def _safetensors(file: Path, problems: list[Problem]) -> dict[str, Tensor]:
     try:
-        with safe_open(file, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        problems.append(_wrong(file, f"expected a whole safetensors file, got {_first_line(error)}"))
+        return safetensors_in(file)
+    except ForeignFileError as error:
+        problems += [_wrong(file, problem.message) for problem in error.problems]
         return {}
 
 

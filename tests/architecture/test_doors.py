@@ -18,7 +18,7 @@ from tests.architecture.house import ROOMS, ROOT, Module, imported, modules, roo
 DOORS: dict[str, tuple[str, ...]] = {
     "anyio": ("service.routes.tensors",),
     "awscrt": ("datagen.store.checksum", "service.client.body", "service.client.direct"),
-    "datasets": ("datagen.adapters.imports.prepared_rows", "datagen.adapters.exports.speculators_prepared"),
+    "datasets": ("datagen.adapters.exports.speculators_prepared",),
     "fastapi": (
         "service.app",
         "service.access.auth",
@@ -41,7 +41,12 @@ DOORS: dict[str, tuple[str, ...]] = {
     ),
     "numpy": ("datagen", "service"),
     "obstore": ("datagen.store.bucket", "datagen.store.bucket_answers", "datagen.store.bucket_reach"),
-    "pyarrow": ("datagen.prompts", "datagen.planning.sizes", "datagen.store"),
+    "pyarrow": (
+        "datagen.adapters.imports.prepared_rows",
+        "datagen.prompts",
+        "datagen.planning.sizes",
+        "datagen.store",
+    ),
     "prometheus_client": ("service.metrics",),
     "pydantic": (
         "datagen.config",
@@ -62,13 +67,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "datagen.worker.actor",
     ),
     "rich": ("datagen.commands", "datagen.progress", "datagen.printing"),
-    "safetensors": (
-        "datagen.adapters.placed_safetensors",
-        "datagen.adapters.safe_loading",
-        "datagen.engines.named_weights",
-        "datagen.engines.server_folder",
-        "datagen.replay.weight_files",
-    ),
+    "safetensors": ("datagen.engines.named_weights", "datagen.engines.server_folder"),
     "starlette": (
         "service.app",
         "service.edge.request_log",

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from datagen.adapters.errors import refused
 from datagen.adapters.foreign_layouts import SCALES
 from datagen.adapters.foreign_samples import Slot
-from datagen.adapters.safe_loading import refused
 from schemas.schema import DType
 
 MASK = "loss_mask"

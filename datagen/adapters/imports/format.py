@@ -61,8 +61,8 @@ class ImportOptions:
 class ForeignRow:
     """One sample as its file has it, T tokens: a slot's rows are `[T, H]` of the file's own dtype.
 
-    Slots are in the order that labels are given in. Their rows may be views of a mapped file, of any strides:
-    the bytes are read when they are used. `loss_mask` is as it lies there, `None` where there is none; its
+    Slots are in the order that labels are given in. Their rows may be views of one another's memory, of any
+    strides. `loss_mask` is as it lies there, `None` where there is none; its
     length and values, and each slot's rows, are compared by who ingests.
     """
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from datagen.adapters.errors import refused
 from datagen.adapters.foreign_samples import Slot
 from datagen.adapters.imports.format import ForeignRow, ImportOptions
-from datagen.adapters.safe_loading import refused
 from schemas.sample import sample_id
 
 PAD = 0

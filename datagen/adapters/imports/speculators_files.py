@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from datagen.adapters.errors import ForeignFileError
+from datagen.adapters.errors import ForeignFileError, refused
 from datagen.adapters.foreign_files import sample_of
 from datagen.adapters.imports.foreign_content import slots_apart, with_whole_states
 from datagen.adapters.imports.foreign_listing import FileNames, gap_problems, listed_files, some_of
 from datagen.adapters.imports.format import ALL_TRAINED, ForeignRow, ImportOptions, Listed
 from datagen.adapters.imports.prepared_rows import PreparedRows, is_prepared
-from datagen.adapters.safe_loading import load, refused
+from datagen.adapters.safe_loading import load
 from schemas.problem import Problem
 
 _NAMES = FileNames("files called hs_0.safetensors", re.compile(r"hs_([0-9]{1,18})\.safetensors"))
@@ -37,11 +37,11 @@ class SpeculatorsFiles:
     rows: PreparedRows | None
     claimed: tuple[str, ...] | None = field(default=None)
 
-    def read(self, listed: Listed, *, states: bool = True) -> ForeignRow:  # noqa: ARG002 - a mapped file
+    def read(self, listed: Listed, *, states: bool = True) -> ForeignRow:
         """Read one file and its row; raises `ForeignFileError`, also where the two have not the same ids."""
         file = listed.path
-        content = with_whole_states(file, load(file, mapped=True), self.options.dequantise)
-        sample = sample_of(file, content, mapped=True)
+        content = with_whole_states(file, load(file, states=states), self.options.dequantise)
+        sample = sample_of(file, content, views=True)
         if sample.layout != "speculators" or not isinstance(content, Mapping):
             message = (
                 f"expected a file of speculators (hidden_states [T, K, H], token_ids), got {sample.layout}"

@@ -20,13 +20,14 @@ from typing import NamedTuple
 
 import torch
 
+from datagen.adapters.errors import refused
 from datagen.adapters.foreign_files import sample_of
 from datagen.adapters.foreign_layouts import PRENORM
 from datagen.adapters.imports.foreign_content import mask_of, slots_apart, with_whole_states
 from datagen.adapters.imports.foreign_listing import FileNames, gap_problems, listed_files
 from datagen.adapters.imports.format import ForeignRow, ImportFormat, ImportOptions, Listed
 from datagen.adapters.imports.right_padding import without_padding
-from datagen.adapters.safe_loading import load, refused
+from datagen.adapters.safe_loading import load
 from schemas.boundary import FINAL, FINAL_NORMED
 from schemas.problem import Problem
 
@@ -53,11 +54,11 @@ class TorchFiles:
     problems: Sequence[Problem]
     claimed: tuple[str, ...] | None = field(default=None)
 
-    def read(self, listed: Listed, *, states: bool = True) -> ForeignRow:  # noqa: ARG002 - a mapped file
+    def read(self, listed: Listed, *, states: bool = True) -> ForeignRow:
         """Read one file; raises `ForeignFileError`."""
         file = listed.path
-        content = with_whole_states(file, load(file, mapped=True), self.options.dequantise)
-        sample = sample_of(file, content, mapped=True)
+        content = with_whole_states(file, load(file, states=states), self.options.dequantise)
+        sample = sample_of(file, content, views=True)
         if sample.layout not in self.kind.layouts or not isinstance(content, Mapping):
             message = f"expected a file of {self.kind.name} ({self.kind.keys}), got {sample.layout}"
             raise refused(file, "layout", message, "give the --format that wrote it")

@@ -1,4 +1,4 @@
-"""A cache's shard that is cut by somebody else while a sample of it is held."""
+"""A file or a cache's shard that is cut by somebody else while a sample of it is held."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from datagen.adapters.imports.format import OpenFiles
 
 
 def cut_while_held(files: OpenFiles) -> None:
-    """Hold the first sample, cut its shard, and see that every byte of it is there still."""
+    """Hold the first sample, cut its file, and see that every byte of it is there still."""
     row, shape = files.read(files.samples[0]), files.read(files.samples[0], states=False)
     assert [(slot.name, slot.rows.dtype, slot.rows.shape) for slot in row.slots] == [
         (slot.name, slot.rows.dtype, slot.rows.shape) for slot in shape.slots
