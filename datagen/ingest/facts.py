@@ -6,11 +6,13 @@ Of a file only its head, ids and mask are read for this, where its form allows t
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from datagen.adapters.errors import refused
 from datagen.adapters.imports.format import ForeignRow, Listed
 from datagen.adapters.safe_loading import MOST_PACKED
 from datagen.store.dtypes import dtype_name
@@ -22,6 +24,13 @@ from schemas.target import Target
 
 _WIDENED = 4
 """How many times larger than its file a sample is at most: of 8 bits it may become one of 32."""
+
+
+class Stamp(NamedTuple):
+    """What a file's system says of it: where that is another one, its bytes may be others too."""
+
+    size_bytes: int
+    changed_at_ns: int
 
 
 class SlotFacts(NamedTuple):
@@ -42,6 +51,8 @@ class Facts(NamedTuple):
     n_trained: int
     mask_digest: bytes
     slots: tuple[SlotFacts, ...]
+    stamp: Stamp
+    """Of the file before it was looked at, or after it was read."""
     last: str | None = None
     """What the file's own flag says of the last slot."""
 
@@ -56,11 +67,22 @@ class Refusal(NamedTuple):
     conversation_id: str | None = None
 
 
-def facts_of(listed: Listed, row: ForeignRow, target: Target, *, all_trained: bool) -> Facts | Refusal:
+def stamp_of(file: Path) -> Stamp:
+    """Return a file's stamp; raises `ForeignFileError` where it is gone."""
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise refused(file, "file", "expected a file, got none of this name") from error
+    return Stamp(found.st_size, found.st_mtime_ns)
+
+
+def facts_of(
+    listed: Listed, row: ForeignRow, stamp: Stamp, target: Target, *, all_trained: bool
+) -> Facts | Refusal:
     """Return what there is, or every reason for which it is not a sample of the target."""
     ids = row.token_ids
     n_tokens = len(ids)
-    problems = [*_size_problems(listed, row)]
+    problems = [*_size_problems(listed, row, stamp.size_bytes)]
     reason: QuarantineReason = "wrong_content"
     if problems:
         return Refusal(listed, reason, tuple(problems), None, row.conversation_id)
@@ -77,7 +99,7 @@ def facts_of(listed: Listed, row: ForeignRow, target: Target, *, all_trained: bo
     slots = tuple(SlotFacts(slot.name, dtype_name(slot.rows.dtype), slot.rows.shape[1]) for slot in row.slots)
     trained = int(np.count_nonzero(mask))
     digest = digest_of(mask)
-    return Facts(listed, known, row.conversation_id, n_tokens, trained, digest, slots, row.last)
+    return Facts(listed, known, row.conversation_id, n_tokens, trained, digest, slots, stamp, row.last)
 
 
 def digest_of(mask: NDArray[np.uint8]) -> bytes:
@@ -112,10 +134,10 @@ def mask_problems(mask: NDArray[np.generic] | None, n_tokens: int, *, all_traine
         yield Problem(where="loss_mask", kind="values", message=message)
 
 
-def _size_problems(listed: Listed, row: ForeignRow) -> Iterator[Problem]:
+def _size_problems(listed: Listed, row: ForeignRow, size_bytes: int) -> Iterator[Problem]:
     """Yield a problem of tensors that say to be larger than their file: a value may be said to repeat."""
     said = row.token_ids.nbytes + sum(slot.rows.nbytes for slot in row.slots)
-    most = listed.path.stat().st_size * (MOST_PACKED if listed.path.name.endswith(".gz") else _WIDENED)
+    most = size_bytes * (MOST_PACKED if listed.path.name.endswith(".gz") else _WIDENED)
     if said > most:
         message = f"expected at most {most:,} bytes of tensors in a file of its size, got {said:,}"
         yield Problem(where="file", kind="size", message=message, repair="save its tensors as they are used")

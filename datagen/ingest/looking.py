@@ -11,7 +11,16 @@ from itertools import islice
 
 from datagen.adapters.errors import ForeignFileError
 from datagen.adapters.imports.format import Listed, OpenFiles
-from datagen.ingest.facts import Facts, Refusal, SlotFacts, are_alike, digest_of, facts_of, whole_mask
+from datagen.ingest.facts import (
+    Facts,
+    Refusal,
+    SlotFacts,
+    are_alike,
+    digest_of,
+    facts_of,
+    stamp_of,
+    whole_mask,
+)
 from datagen.store.snapshot import Snapshot
 from schemas.problem import Problem
 from schemas.records import QuarantineReason
@@ -77,10 +86,11 @@ def _in_order(
 def looked_at(files: OpenFiles, listed: Listed, target: Target, *, all_trained: bool) -> Facts | Refusal:
     """Return what is known of one sample."""
     try:
+        stamp = stamp_of(listed.path)
         row = files.read(listed, states=False)
     except ForeignFileError as error:
         return refusal_of(listed, error)
-    return facts_of(listed, row, target, all_trained=all_trained)
+    return facts_of(listed, row, stamp, target, all_trained=all_trained)
 
 
 def refusal_of(listed: Listed, error: ForeignFileError) -> Refusal:

@@ -21,7 +21,7 @@ from datagen.ingest.facts import Facts, Refusal, SlotFacts, usual
 from datagen.ingest.formats import format_of
 from datagen.ingest.labels import flag_problem, flags_problems, label_problems, labels_of, missing_labels
 from datagen.ingest.looking import Looked, look, sorted_out
-from datagen.ingest.proof import Beginnings, Proof, proof_problems, prove
+from datagen.ingest.proof import Beginnings, Proof, proof_problems, prove, to_prove
 from datagen.printing import printable
 from datagen.replay.identify_sources import ModelSource, Source
 from datagen.store.door import Door
@@ -117,11 +117,11 @@ def plan_ingest(
     alike = [one for one in facts if one.slots == slots]
     labels, said_by = labels_of(asked.labels, opened.files.claimed, opened.beside.card)
 
-    def proof() -> Proof:
-        return _proof(asked, opened.files, alike, source, lambda done, total: on_step("prove", done, total))
+    def proof(some: Sequence[Facts]) -> Proof:
+        return _proof(asked, opened.files, some, source, lambda done, total: on_step("prove", done, total))
 
     if labels is None:
-        names = proof().names if asked.proven else None
+        names = proof(alike).names if asked.proven else None
         flags = {one.last for one in alike}
         last = flags.pop() if len(flags) == 1 else None
         raise IngestError("the slots have no names", [missing_labels(slots, names, last)])
@@ -135,7 +135,7 @@ def plan_ingest(
     alike = [one for one in alike if flag_problem(labels[-1], said_by, one) is None]
     if looked.fresh:
         _check_rights(opened)
-    proven = proof() if asked.proven and looked.fresh else None
+    proven = proof(to_prove(looked.fresh, alike)) if asked.proven and alike else None
     if proven is not None:
         found = list(proof_problems(proven, labels, said_by))
         _raise_errors("the files are not what they are said to be: nothing is written", found)

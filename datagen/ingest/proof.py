@@ -136,6 +136,15 @@ class Beginnings:
         return finest({held_dtype(slot.rows) for sample in self.samples for slot in sample.slots})
 
 
+def to_prove(fresh: Sequence[Facts], alike: Sequence[Facts]) -> Sequence[Facts]:
+    """Return the samples, of those `alike`, that a proof is to choose from: those that will be written.
+
+    Where there are none, it is of samples that the dataset has: labels may be wrong for them all the same.
+    """
+    there = {one.sample_id for one in alike if one.n_tokens >= ENOUGH_TOKENS}
+    return [one for one in fresh if one.sample_id in there and one.slots == alike[0].slots] or alike
+
+
 def _spread(facts: Sequence[Facts], at_most: int) -> list[Facts]:
     if len(facts) <= at_most:
         return list(facts)

@@ -17,7 +17,7 @@ from datagen.code_version import code_version, package_versions
 from datagen.config import PartSettings
 from datagen.driver.ledger import Ledger
 from datagen.errors import SpaceError
-from datagen.ingest.facts import Facts, Refusal, facts_of
+from datagen.ingest.facts import Facts, Refusal, facts_of, stamp_of
 from datagen.ingest.looking import refusal_of
 from datagen.ingest.plan import IngestPlan, settings_of
 from datagen.ingest.proven_norms import norm_problems
@@ -203,9 +203,10 @@ class _Writing:
         plan = self.plan
         try:
             row = plan.opened.files.read(facts.listed)
+            stamp = stamp_of(facts.listed.path)
         except ForeignFileError as error:
             return refusal_of(facts.listed, error)
-        now = facts_of(facts.listed, row, plan.opened.target, all_trained=plan.all_trained)
+        now = facts_of(facts.listed, row, stamp, plan.opened.target, all_trained=plan.all_trained)
         if isinstance(now, Refusal):
             return now
         if now != facts:

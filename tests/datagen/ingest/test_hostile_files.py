@@ -259,6 +259,28 @@ def test_a_file_that_changes_between_the_look_and_the_writing_is_left_out(
     assert "got none of this name" in found[str(gone.relative_to(folder))]
 
 
+def test_a_file_whose_states_are_written_again_or_cut_after_the_look_is_left_out(
+    folder: Path, now: Path, tmp_path: Path
+) -> None:
+    """Its ids are what they were, so that nothing but its time says that the proof was of other states."""
+    plan = plan_ingest(unproven("speculators-v1", [folder], tmp_path), 2)
+    first, second = (next(folder.rglob(f"data_{number}.pt")) for number in (1, 4))
+    before = first.stat().st_mtime_ns
+    change(first, lambda content: content["hidden_states"].reverse())
+    os.utime(first, ns=(before, before + 1))
+    cut(second)
+    with Stopping() as stopping:
+        found = left_out(plan, write(plan, 2, stopping))
+    assert found.keys() == {str(one.relative_to(folder)) for one in (first, second)}
+    assert "it changed meanwhile" in found[str(first.relative_to(folder))]
+    assert "expected a whole file of torch.save" in found[str(second.relative_to(folder))]
+    plan = plan_ingest(unproven("speculators", [now], tmp_path / "now"), 2)
+    cut(now / "hidden_states" / "hs_1.safetensors")
+    with Stopping() as stopping:
+        (told,) = left_out(plan, write(plan, 2, stopping)).values()
+    assert "expected a whole safetensors file" in told
+
+
 def test_where_nothing_can_be_taken_nothing_is_written(folder: Path, tmp_path: Path) -> None:
     for file in folder.rglob("data_*.pt"):
         change(file, without_a_mask)

@@ -90,6 +90,9 @@ def test_with_a_target_labels_are_proven_in_one_command(
     assert "slot     hidden_states[3]: final, float32[token, 48] (equal over" in out
     assert "norm     kept: " in out
     assert back(tmp_path).final_norm() is not None
+    code, out, err = run(capsys, *words(folder, tmp_path, *target, "--labels", "layer1,embed,layer2,final"))
+    assert (code, out) == (1, "")
+    assert "write --labels embed,layer1,layer2,final" in err
 
 
 @pytest.mark.parametrize(

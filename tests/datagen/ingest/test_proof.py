@@ -269,3 +269,32 @@ def test_a_row_of_nan_among_proven_files_is_told_as_such(
     torch.save(content, folder / "data_2.pt")
     _, done = ingest(asked(folder, tmp_path, prove=2), source=source)
     assert [one.reason for one in done.refused] == ["non_finite"]
+
+
+def test_labels_are_proven_where_every_file_is_in_the_dataset_already(
+    written: Path, source: ModelSource, tmp_path: Path
+) -> None:
+    """The same tensors in another order: the dataset's schema alone says nothing against them."""
+    ingest(asked(written, tmp_path), source=source)
+    plan = plan_ingest(asked(written, tmp_path), 2, source)
+    assert plan.nothing_to_do
+    assert plan.proof is not None
+    assert plan.proof.names == NAMES
+    with pytest.raises(IngestError, match="write --labels embed,layer1,layer2,final"):
+        plan_ingest(asked(written, tmp_path, ("layer1", "embed", "layer2", "final")), 2, source)
+
+
+def test_of_a_dataset_that_is_added_to_the_files_that_are_new_are_proven(
+    written: Path, source: ModelSource, tmp_path: Path
+) -> None:
+    """Few new ones among many would hardly be among those that are evenly spread over all."""
+    folder = Path(shutil.copytree(written, tmp_path / "mixed"))
+    late = folder / "data_4.pt"
+    content = torch.load(late, weights_only=True)
+    late.unlink()
+    ingest(asked(folder, tmp_path), source=source)
+    content["hidden_states"][1], content["hidden_states"][2] = content["hidden_states"][2:0:-1]
+    torch.save(content, late)
+    with pytest.raises(IngestError, match="got layer2") as error:
+        plan_ingest(asked(folder, tmp_path, prove=2), 2, source)
+    assert "write --labels embed,layer2,layer1,final" in str(error.value)
