@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from datagen.adapters.errors import refused
 from datagen.adapters.imports.format import ForeignRow, Listed
 from datagen.adapters.safe_loading import MOST_PACKED
+from datagen.ingest.mask_notes import Beginnings, begins_of
 from datagen.store.dtypes import dtype_name
 from schemas.problem import Problem
 from schemas.records import QuarantineReason
@@ -50,6 +51,8 @@ class Facts(NamedTuple):
     n_tokens: int
     n_trained: int
     mask_digest: bytes
+    begins: Beginnings
+    """The tokens before its trained spans."""
     slots: tuple[SlotFacts, ...]
     stamp: Stamp
     """Of the file before it was looked at, or after it was read."""
@@ -98,8 +101,11 @@ def facts_of(
     mask = whole_mask(row.loss_mask, n_tokens)
     slots = tuple(SlotFacts(slot.name, dtype_name(slot.rows.dtype), slot.rows.shape[1]) for slot in row.slots)
     trained = int(np.count_nonzero(mask))
+    begins = frozenset() if row.loss_mask is None else begins_of(ids, mask)
     digest = digest_of(mask)
-    return Facts(listed, known, row.conversation_id, n_tokens, trained, digest, slots, stamp, row.last)
+    return Facts(
+        listed, known, row.conversation_id, n_tokens, trained, digest, begins, slots, stamp, row.last
+    )
 
 
 def digest_of(mask: NDArray[np.uint8]) -> bytes:

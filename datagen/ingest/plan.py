@@ -3,7 +3,7 @@
 Nothing is written here. All that is wrong with the files as a whole is told at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -21,6 +21,7 @@ from datagen.ingest.facts import Facts, Refusal, SlotFacts, usual
 from datagen.ingest.formats import format_of
 from datagen.ingest.labels import flag_problem, flags_problems, label_problems, labels_of, missing_labels
 from datagen.ingest.looking import Looked, look, sorted_out
+from datagen.ingest.mask_notes import Masked, mask_notes
 from datagen.ingest.proof import Beginnings, Proof, proof_problems, prove, to_prove
 from datagen.printing import printable
 from datagen.replay.identify_sources import ModelSource, Source
@@ -150,7 +151,7 @@ def plan_ingest(
         looked=looked,
         held=have,
         proof=proven,
-        notes=(*opened.files.problems, *_beside_notes(opened.beside, facts)),
+        notes=(*opened.files.problems, *_beside_notes(opened.beside, facts), *_mask_notes(facts)),
     )
 
 
@@ -318,6 +319,10 @@ def _first(problems: Sequence[Problem]) -> list[Problem]:
         return list(problems)
     message = f"and {len(problems) - _TOLD:,} more problems of this kind"
     return [*problems[:_TOLD], Problem(where="files", kind="more", message=message)]
+
+
+def _mask_notes(facts: Sequence[Facts]) -> Iterator[Problem]:
+    return mask_notes([Masked(one.listed.name, one.n_trained, one.begins) for one in facts])
 
 
 def _beside_notes(beside: Beside, facts: Sequence[Facts]) -> list[Problem]:
