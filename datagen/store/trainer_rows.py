@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from datagen.store.errors import RefusedError
+from schemas.problem import Problem
 from schemas.record import canonical_json
 
 ROWS = "strata_rows.jsonl"
@@ -39,13 +41,27 @@ def in_rows(groups: Sequence[Iterable[ListedT]]) -> tuple[list[ListedT], int]:
 
     The samples of the first group come first and are for training, those of the others follow. Of one group
     alone conversations follow one another by a hash of their ids, and the cut falls between two of them, at
-    or after `TRAIN_SHARE`. Either is empty where there are no samples.
+    or after `TRAIN_SHARE`. Either is empty where there are no samples. Raises `RefusedError` where a
+    conversation is in two groups: what is held out would be trained on.
     """
     ordered = [sorted(group, key=_place) for group in groups]
     rows = [sample for group in ordered for sample in group]
     if len(ordered) == 1:
         return rows, _cut(rows)
+    _refuse_shared(ordered)
     return rows, next((len(group) for group in ordered if group), 0)
+
+
+def _refuse_shared(groups: Sequence[Sequence[Listed]]) -> None:
+    conversations = [{sample.conversation_id for sample in group} for group in groups]
+    n_shared = sum(map(len, conversations)) - len(set[str]().union(*conversations))
+    if n_shared:
+        message = f"expected splits that share no conversation, got {n_shared:,} that are in more than one"
+        repair = "name splits of one rule, each once"
+        raise RefusedError(
+            "what is held out would be trained on",
+            [Problem(where="split", kind="overlap", message=message, repair=repair)],
+        )
 
 
 def keeps_conversations(rows: Sequence[Listed], n_train: int) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datagen.store.errors import RefusedError
 from datagen.store.trainer_rows import (
     TRAIN_SHARE,
     RowSample,
@@ -48,7 +49,12 @@ def test_rows_are_the_same_however_samples_come(drawn: list[RowSample], seed: in
 
 @given(st.lists(samples(), min_size=2, max_size=3))
 @settings(deadline=None, max_examples=40)
-def test_the_first_split_that_has_samples_is_for_training(groups: list[list[RowSample]]) -> None:
+def test_the_first_split_that_has_samples_is_for_training(drawn: list[list[RowSample]]) -> None:
+    # No conversation is in two splits of a rule.
+    groups = [
+        [row._replace(conversation_id=f"{number}{row.conversation_id}") for row in group]
+        for number, group in enumerate(drawn)
+    ]
     rows, n_train = in_rows(groups)
     assert len(rows) == sum(map(len, groups))
     first = next((group for group in groups if group), [])
@@ -73,3 +79,11 @@ def test_a_list_that_skips_a_row_is_refused() -> None:
 def test_a_trainer_cuts_where_the_ratio_means(n_rows: int, data: st.DataObject) -> None:
     n_train = data.draw(st.integers(1, n_rows))
     assert int(n_rows * train_ratio(n_train, n_rows)) == n_train
+
+
+@pytest.mark.parametrize("other", [RowSample("0" * 64, "a", 1), RowSample("1" * 64, "a", 1)])
+def test_a_conversation_in_two_groups_is_refused(other: RowSample) -> None:
+    """Of the same sample twice, as of another one of its conversation, one would be trained on."""
+    group = [RowSample("0" * 64, "a", 1), RowSample("2" * 64, "b", 1)]
+    with pytest.raises(RefusedError, match="expected splits that share no conversation, got 1 that"):
+        in_rows([group, [other]])
