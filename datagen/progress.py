@@ -15,12 +15,14 @@ from typing import Protocol, Self, TextIO
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     Progress,
     SpinnerColumn,
     TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.text import Text
 
@@ -238,5 +240,52 @@ class Passes:
             "stage": self._stage,
             "done": self._done,
             "total": self._total,
+        }
+        print(json.dumps(line), file=self._stream, flush=True)
+
+
+class Transfer:
+    """Long copying, counted in bytes: a bar on a terminal, now and then a JSON line elsewhere."""
+
+    def __init__(self, words: str, stream: TextIO) -> None:
+        self._words, self._stream = words, stream
+        self._began = self._told = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        if stream.isatty():
+            columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+            console = Console(file=stream)
+            self._bar = Progress(TextColumn(words), *columns, console=console, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._task = self._bar.add_task(self._words, total=None)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, done: int, total: int) -> None:
+        """Say how many bytes of how many are there."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total)
+        elif time.monotonic() - self._told >= LOG_EVERY_SECONDS:
+            self._tell(done, total)
+
+    def _tell(self, done: int, total: int) -> None:
+        self._told = time.monotonic()
+        rate = done / (self._told - self._began)
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "event": "progress",
+            "stage": self._words,
+            "done_bytes": done,
+            "total_bytes": total,
+            "bytes_per_second": round(rate),
+            "seconds_left": round((total - done) / rate, 1) if rate else None,
         }
         print(json.dumps(line), file=self._stream, flush=True)

@@ -5,19 +5,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-
 from datagen.export.exporting import FORMATS, Asked, ExportPlan, plan_export, run_export
 from datagen.export.folder import Left, Written
 from datagen.printing import printable
+from datagen.progress import Transfer
 from schemas.command import Parser, at_least_one, local_path, names
 from schemas.figures import human_bytes
 from schemas.final_norm import derived_note
@@ -117,40 +108,30 @@ def _usual_workers() -> int:
 
 
 def run(plan: ExportPlan, workers: int) -> Written:
-    """Write an export behind a progress bar (on a terminal), and say what is left when it ends too early."""
-    columns = (
-        TextColumn("export"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    console = Console(file=sys.stderr)
+    """Write an export, saying how far it is, and what is left when it ends too early."""
     left: list[Left] = []
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("export", total=plan.size_bytes)
-
-        def show(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        try:
-            return run_export(plan, workers, show, left.append)
-        finally:
-            progress.stop()
-            for one in left:
-                print(printable(left_in_words(one)), file=sys.stderr)  # noqa: T201
+    try:
+        with Transfer("export", sys.stderr) as progress:
+            return run_export(plan, workers, progress.show, left.append)
+    finally:
+        for one in left:
+            print(printable(left_in_words(one, plan)), file=sys.stderr)  # noqa: T201
 
 
-def left_in_words(left: Left) -> str:
+def left_in_words(left: Left, plan: ExportPlan) -> str:
     """Return what a person reads of an export that ended too early."""
     whole = f"{left.n_whole:,} of {left.n_files:,} files are whole in {left.path}"
-    return f"strata: {whole}; the same command goes on"
+    pinned = plan.pinned
+    newer = (
+        "" if pinned == plan.asked.dataset else f" (with --dataset {pinned} once there is a newer version)"
+    )
+    return f"strata: {whole}; the same command goes on{newer}"
 
 
 def as_data(plan: ExportPlan, written: Written | None) -> dict[str, object]:
     """Return the plan, and what was written, as JSON types."""
     return {
-        "dataset": plan.report.dataset.reference if plan.report.dataset else None,
+        "dataset": plan.pinned,
         "format": plan.format.name,
         "trainer": plan.source.wiring.title,
         "wiring": plan.source.wiring.model_dump(mode="json"),
@@ -178,9 +159,8 @@ def in_words(plan: ExportPlan, written: Written | None) -> Iterator[str]:
     """Yield what a person reads: from what, as what, how large, and how to train on it."""
     wiring = plan.source.wiring
     target = f"; target {wiring.target.tensor}" if wiring.target else ""
-    dataset = plan.report.dataset.reference if plan.report.dataset else plan.asked.dataset
     held_out = len(plan.rows) - plan.n_train
-    yield f"dataset  {dataset}: {len(plan.rows):,} samples, {plan.n_tokens:,} tokens"
+    yield f"dataset  {plan.pinned}: {len(plan.rows):,} samples, {plan.n_tokens:,} tokens"
     yield f"format   {plan.format.name}, for {wiring.title}: input {', '.join(wiring.fc)}{target}"
     if plan.made_by is not None:
         yield f"made     {derived_note(plan.made_by)}"

@@ -4,6 +4,7 @@ Nothing is written before the wiring holds against the dataset. Rows stand as `d
 orders them.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ from schemas.final_norm import FinalNorm
 from schemas.judging import DatasetFacts, Report
 from schemas.problem import Problem
 from schemas.record import canonical_json, sha256_hex
-from schemas.reference import parse_reference
+from schemas.reference import DatasetReference, parse_reference
 from schemas.schema import Schema
 from schemas.trainer_wiring import tensor_problems, trainer_wiring
 from schemas.wiring import Wiring
@@ -87,6 +88,12 @@ class ExportPlan:
     rows: tuple[Row, ...]
     n_train: int
     files: tuple[PlannedFile, ...]
+
+    @property
+    def pinned(self) -> str:
+        """The dataset with the version's number, as `--dataset` takes it."""
+        reference = parse_reference(self.asked.dataset)
+        return str(reference._replace(version=self.source.snapshot.version.number))
 
     @property
     def size_bytes(self) -> int:
@@ -149,6 +156,7 @@ def plan_export(asked: Asked) -> ExportPlan:
         raise ConfigError("no such format", [Problem(where="--format", kind="format", message=message)])
     file_format = FORMATS[asked.format]
     reference = parse_reference(asked.dataset)
+    _refuse_inside(asked.out, reference)
     snapshot = Dataset.open(open_door(reference.root), reference.dataset).snapshot(reference.version)
     norm = norm_of(snapshot, asked.target_model)
     pinned = str(reference._replace(version=snapshot.version.number))
@@ -183,6 +191,17 @@ def plan_export(asked: Asked) -> ExportPlan:
         n_train=n_train if file_format.holds_out else len(rows),
         files=tuple(file_format.planned(rows, source)),
     )
+
+
+def _refuse_inside(out: Path, reference: DatasetReference) -> None:
+    """Raise `ConfigError` for a place among a dataset's own files, which gc sweeps."""
+    if "://" in reference.root:
+        return
+    dataset, place = (Path(os.path.realpath(path)) for path in (f"{reference.root}/{reference.dataset}", out))
+    if place.is_relative_to(dataset):
+        message = f"expected a place outside of the dataset ({dataset}), got one in it"
+        problem = Problem(where=str(out), kind="place", message=message, repair="give another --out")
+        raise ConfigError("the export cannot be put there", [problem])
 
 
 def _head(asked: Asked, schema: Schema, wiring: Wiring) -> TargetHead | None:

@@ -20,6 +20,7 @@ from typing import NamedTuple, Self
 
 from datagen.adapters.exports.format import PlannedFile
 from datagen.errors import ConfigError, ExportError, SpaceError
+from datagen.export.identity import differences
 from datagen.export.listed_files import SUMS, damages, line_of, read_list, sha256_of
 from datagen.store.failures import free_bytes, nearest_folder, store_error, write_problems
 from datagen.store.writing import write_all
@@ -28,6 +29,7 @@ from schemas.problem import Problem
 
 IDENTITY = "strata_export.json"
 _SYNCED_AT_ONCE = 16
+_TOLD_EVERY_SECONDS = 0.25
 
 Pieces = Callable[[PlannedFile], Iterator[memoryview | bytes]]
 
@@ -67,7 +69,8 @@ class ExportFolder:
     """
 
     def __init__(self, place: Path, identity: bytes, files: Sequence[PlannedFile], room_bytes: int) -> None:
-        self.place = Path(os.path.abspath(place))
+        # Behind links: a folder cannot be put in the place of one, and beside one may be another disk.
+        self.place = Path(os.path.realpath(place))
         self.path = self.place.parent / f".{self.place.name}.partial"
         self.is_whole = False
         self.files = files
@@ -117,7 +120,7 @@ class ExportFolder:
                 raise SpaceError(f"cannot write {self.place}", problems)
             noted = self.path / IDENTITY
             if noted.is_file() and noted.read_bytes() != self._identity:
-                raise _elsewhere(self.path, "what is left of this very export, got another one's")
+                raise self._another(noted, "what is left of this very export, got another one's")
             self._check_space()
         return False
 
@@ -203,13 +206,22 @@ class ExportFolder:
 
     def _found_whole(self) -> bool:
         """Say whether this very export lies there; raises `ConfigError` for anything else but emptiness."""
-        if not self.place.exists() or (self.place.is_dir() and not any(self.place.iterdir())):
+        if not self.place.exists():
+            return False
+        if self.place.is_dir() and not any(self.place.iterdir()):
+            # Another folder takes its place, which these two cannot leave.
+            if self.place.is_mount():
+                raise _elsewhere(self.place, "a folder that can be replaced, got one where a disk is mounted")
+            if self.place.samefile("."):
+                raise _elsewhere(self.place, "a folder that can be replaced, got the one that you are in")
             return False
         found = self.place / IDENTITY
-        if found.is_file() and found.read_bytes() == self._identity:
-            return True
-        what = "another export" if found.is_file() else "other files" if self.place.is_dir() else "a file"
-        raise _elsewhere(self.place, f"no folder, or this very export, got {what}")
+        if not found.is_file():
+            what = "other files" if self.place.is_dir() else "a file"
+            raise _elsewhere(self.place, f"no folder, or this very export, got {what}")
+        if found.read_bytes() != self._identity:
+            raise self._another(found, "no folder, or this very export, got another export")
+        return True
 
     def _begin(self) -> None:
         if not os.path.samestat(os.fstat(self._fd), os.stat(self.path)):
@@ -225,8 +237,11 @@ class ExportFolder:
             aside.write_bytes(self._identity)
             os.rename(aside, noted)
         elif noted.read_bytes() != self._identity:
-            raise _elsewhere(self.path, "what is left of this very export, got another one's")
+            raise self._another(noted, "what is left of this very export, got another one's")
         self._read_journal()
+
+    def _another(self, noted: Path, said: str) -> ConfigError:
+        return _elsewhere(noted.parent, said, *differences(self._identity, noted.read_bytes()))
 
     def _read_journal(self) -> None:
         journal = self.path / SUMS
@@ -263,29 +278,56 @@ def write_files(
 ) -> None:
     """Write what the folder does not hold yet, `workers` files at once; the first failure ends it.
 
-    As many more may wait for the disk meanwhile, which needs no core.
+    As many more may wait for the disk meanwhile, which needs no core. Files that are not whole when it ends
+    are left as they are, and no more of them is written.
     """
     total = sum(file.size_bytes for file in files)
-    done = 0
     for parent in {(folder.path / file.path).parent for file in files}:
         parent.mkdir(parents=True, exist_ok=True)
     waiting = iter(files)
-    pending: set[Future[int]] = set()
-    at_work = threading.BoundedSemaphore(workers)
+    pending: set[Future[None]] = set()
+    work = _Work(workers)
     with ThreadPoolExecutor(2 * workers, thread_name_prefix="export") as pool:
         try:
             while True:
                 while len(pending) < 4 * workers and (file := next(waiting, None)) is not None:
-                    pending.add(pool.submit(_write_file, folder, file, pieces, at_work))
+                    pending.add(pool.submit(_write_file, folder, file, pieces, work))
                 if not pending:
                     return
-                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                done += sum(future.result() for future in finished)
+                finished, pending = wait(pending, _TOLD_EVERY_SECONDS, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    future.result()
                 if on_progress is not None:
-                    on_progress(done, total)
+                    on_progress(work.done_bytes, total)
         except BaseException:
+            work.end()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+class _EndedError(Exception):
+    """Another file failed, or the whole was stopped: told to nobody."""
+
+
+class _Work:
+    """What the writers of one export share: how many are at work, how far they are, whether to go on."""
+
+    def __init__(self, workers: int) -> None:
+        self.at_work = threading.BoundedSemaphore(workers)
+        self.done_bytes = 0
+        self._has_ended = False
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """Let every writer end before its next piece."""
+        self._has_ended = True
+
+    def add(self, size_bytes: int) -> None:
+        """Count bytes that are there; raises `_EndedError` once the work is to end."""
+        with self._lock:
+            self.done_bytes += size_bytes
+        if self._has_ended:
+            raise _EndedError
 
 
 def _on_disk(sizes: Sequence[int], block: int) -> int:
@@ -297,16 +339,16 @@ def _on_disk(sizes: Sequence[int], block: int) -> int:
     return sum(-(-size // block) * block for size in sizes)
 
 
-def _write_file(
-    folder: ExportFolder, file: PlannedFile, pieces: Pieces, at_work: threading.BoundedSemaphore
-) -> int:
-    """Write one file unless it is there, and return its size; raises `ExportError` for any other size."""
+def _write_file(folder: ExportFolder, file: PlannedFile, pieces: Pieces, work: _Work) -> None:
+    """Write one file unless it is there; raises `ExportError` for any other size than was planned."""
     path = folder.path / file.path
     try:
-        with at_work:
+        with work.at_work:
+            work.add(0)
             if folder.holds(file.path):
-                return file.size_bytes
-            size_bytes, sha256 = _write_pieces(path, file.size_bytes, pieces(file))
+                work.add(file.size_bytes)
+                return
+            size_bytes, sha256 = _write_pieces(path, file.size_bytes, pieces(file), work.add)
         # Here, while other files are read: all at the end would keep the cores waiting for the disk.
         _sync(path)
     except OSError as error:
@@ -317,10 +359,11 @@ def _write_file(
             "a file came out otherwise", [Problem(where=file.path, kind="size", message=message)]
         )
     folder.note(file.path, sha256)
-    return size_bytes
 
 
-def _write_pieces(path: Path, room: int, pieces: Iterator[memoryview | bytes]) -> tuple[int, str]:
+def _write_pieces(
+    path: Path, room: int, pieces: Iterator[memoryview | bytes], on_piece: Callable[[int], None]
+) -> tuple[int, str]:
     """Write a file, and return its size and its sha256: each piece is hashed while it lies in the cache.
 
     `room` bytes are taken on the disk at once, which costs half of taking them write by write.
@@ -332,7 +375,9 @@ def _write_pieces(path: Path, room: int, pieces: Iterator[memoryview | bytes]) -
             os.posix_fallocate(sink.fileno(), 0, room)
         for piece in pieces:
             digest.update(piece)
-            size_bytes += write_all(sink.fileno(), piece)
+            written = write_all(sink.fileno(), piece)
+            size_bytes += written
+            on_piece(written)
     return size_bytes, digest.hexdigest()
 
 
@@ -350,11 +395,11 @@ def _sync_all(paths: Sequence[Path]) -> None:
         list(pool.map(_sync, paths))
 
 
-def _elsewhere(path: Path, said: str) -> ConfigError:
+def _elsewhere(path: Path, said: str, *more: Problem) -> ConfigError:
     problem = Problem(
         where=str(path),
         kind="place",
         message=f"expected {said}",
         repair="give another --out, or remove what lies there",
     )
-    return ConfigError("the export cannot be put there", [problem])
+    return ConfigError("the export cannot be put there", [problem, *more])

@@ -13,6 +13,7 @@ from datagen.progress import (
     Passes,
     Rate,
     Standing,
+    Transfer,
     open_reporter,
 )
 
@@ -108,3 +109,31 @@ def test_passes_elsewhere_are_a_json_line_a_stage_and_now_and_then_one_more(
         ("screening", 0, 5),
         ("screening", 2, 5),
     ]
+
+
+def test_copying_on_a_terminal_is_a_bar_in_bytes_with_its_speed() -> None:
+    stream = Terminal()
+    with Transfer("export", stream) as transfer:
+        transfer.show(2_000_000, 4_000_000)
+        transfer.show(4_000_000, 4_000_000)
+    assert "export" in stream.getvalue()
+    assert "4.0/4.0 MB" in stream.getvalue()
+
+
+def test_copying_elsewhere_is_a_json_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 9.0, 20.0, 20.0, 21.0])
+    monkeypatch.setattr("datagen.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    stream = io.StringIO()
+    with Transfer("export", stream) as transfer:
+        for done in (10, 40, 50):
+            transfer.show(done, 100)
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert line.pop("time")
+    assert line == {
+        "event": "progress",
+        "stage": "export",
+        "done_bytes": 40,
+        "total_bytes": 100,
+        "bytes_per_second": 2,
+        "seconds_left": 30.0,
+    }

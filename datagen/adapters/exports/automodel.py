@@ -145,7 +145,7 @@ class AutomodelFormat(ExportFormat):
         return 4 * target.vocab_size * target.hidden_size + listed + 16 * len(source.rows) + 4096
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:  # noqa: ARG002
-        return f"train with recipe_args.cached_target_path: {folder} in the config of its EAGLE-3 recipe"
+        return f"Automodel's EAGLE-3 recipe with recipe_args.cached_target_path: {folder} in its config"
 
 
 class _Shape(NamedTuple):

@@ -104,7 +104,7 @@ class DeepSpecFormat(ExportFormat):
         ids = ", ".join(map(str, layer_ids(source.wiring)))
         model = source.schema.target.model_id
         return (
-            f"train with data.target_cache_path {folder}, model.target_layer_ids [{ids}] and "
+            f"DeepSpec with data.target_cache_path {folder}, model.target_layer_ids [{ids}] and "
             f"model.target_model_name_or_path {model}: it refuses a cache of other ones"
         )
 

@@ -11,6 +11,7 @@ Source: `ge_data/ge_data_all_vicuna.py` and `train/main.py` of eagle-llm 1.2.1.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ class EagleFormat(TorchFileFormat):
         }
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:  # noqa: ARG002
-        return f"eagle/train/main.py of EAGLE-2 with --tmpdir {folder / FOLDER} --basepath TARGET"
+        return f"eagle/train/main.py of EAGLE-2 with --tmpdir {quote(str(folder / FOLDER))} --basepath TARGET"
 
 
 def _as_float16(wide: LazyTensor, row: Row) -> LazyTensor:

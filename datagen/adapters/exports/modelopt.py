@@ -12,6 +12,7 @@ conversation of several samples gives each a name of its own. The trainer shifts
 """
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from hashlib import sha256
@@ -90,10 +91,11 @@ class ModelOptFormat(TorchFileFormat):
         return [VOCABULARY]
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:  # noqa: ARG002
-        drafts = f" data.draft_vocab_cache={folder / VOCABULARY}" if source.draft_vocab_size else ""
+        states, vocabulary = (shlex.quote(str(folder / name)) for name in (STATES, VOCABULARY))
+        drafts = f" data.draft_vocab_cache={vocabulary}" if source.draft_vocab_size else ""
         return (
             "ModelOpt's speculative_decoding example with data.mode=offline "
-            f"data.offline_data_path={folder / STATES}{drafts}, and answer_only_loss for the loss mask"
+            f"data.offline_data_path={states}{drafts}, and answer_only_loss for the loss mask"
         )
 
 

@@ -14,6 +14,7 @@ tokens are written as they are stored. Source: `train/data.py`, `train/vocab_map
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,10 +87,12 @@ class SpeculatorsFormat(ExportFormat):
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:
         ids = " ".join(map(str, source.wiring.boundaries))
         drafts = "".join(
-            f" --{name[:3]}-path {folder / name}" for name in VOCABULARY if source.draft_vocab_size
+            f" --{name[:3]}-path {quote(str(folder / name))}"
+            for name in VOCABULARY
+            if source.draft_vocab_size
         )
         return (
-            f"speculators train --data-path {folder} --target-layer-ids {ids} --on-missing raise "
+            f"speculators train --data-path {quote(str(folder))} --target-layer-ids {ids} --on-missing raise "
             f"--train-data-ratio {train_ratio(n_train, n_rows)} --verifier-name-or-path TARGET "
             f"--speculator-type eagle3 --save-path DRAFT{drafts}"
         )

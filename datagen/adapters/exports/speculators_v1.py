@@ -14,6 +14,7 @@ is boundary `i + 1`. Source: `train/data.py` and `data_generation/config_generat
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 
 from datagen.adapters.exports.draft_vocabulary import DraftVocabulary
 from datagen.adapters.exports.format import Row, Source
@@ -63,10 +64,12 @@ class SpeculatorsV1Format(TorchFileFormat):
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:  # noqa: ARG002
         drafts = "".join(
-            f" --{name[:3]}-path {folder / name}" for name in VOCABULARY if source.draft_vocab_size
+            f" --{name[:3]}-path {quote(str(folder / name))}"
+            for name in VOCABULARY
+            if source.draft_vocab_size
         )
         return (
-            f"scripts/train.py of {self.trainer} with --data-path {folder}{drafts} "
+            f"scripts/train.py of {self.trainer} with --data-path {quote(str(folder))}{drafts} "
             "--verifier-name-or-path TARGET --save-path DRAFT"
         )
 

@@ -1,6 +1,7 @@
 """An export: refused by name where the wiring does not hold, whole in what it says, told."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from datagen.errors import ConfigError, ExportError
 from datagen.export.exporting import Asked, plan_export, rows_of, run_export
 from datagen.export.folder import IDENTITY
 from datagen.export.listed_files import SUMS, sha256_of
-from datagen.store.errors import CorruptError, NotFoundError
+from datagen.store.errors import CorruptError, NotFoundError, RefusedError
 from datagen.wiring.cards import read_card
 from schemas.command import UsageError
 from schemas.errors import StrataError
@@ -166,3 +167,37 @@ def test_a_person_is_told_how_to_train(
     assert "8 for training, then 2 held out" in told
     assert "--target-layer-ids 2 4 5" in told
     assert (tmp_path / "out" / IDENTITY).is_file()
+
+
+def test_splits_that_share_samples_are_refused(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    rules = [
+        SplitRule(name="holdout", seed=3, fractions=(("train", 0.5), ("validation", 0.5))),
+        SplitRule(name="whole", seed=3, fractions=(("all", 1.0),)),
+    ]
+    open_dataset(dataset).split(rules)
+    for splits in (("train", "train"), ("train", "all")):
+        with pytest.raises(RefusedError, match="expected splits that share no conversation"):
+            plan_export(asked(dataset, tmp_path, splits=splits))
+
+
+@pytest.mark.parametrize(
+    ("file_format", "flag"),
+    [
+        ("speculators", "--data-path "),
+        ("speculators-v1", "--data-path "),
+        ("modelopt", "data.offline_data_path="),
+        ("eagle", "--tmpdir "),
+    ],
+)
+def test_the_command_that_trains_can_be_pasted_into_a_shell(
+    tmp_path: Path, file_format: str, flag: str
+) -> None:
+    dataset = make_dataset(tmp_path, names=("layer2", "layer4", "layer5", "final_normed", "final"))
+    out = tmp_path / "it's mine & new"
+    size = None if file_format == "eagle" else 50
+    fc = None if file_format == "eagle" else ("layer2", "layer4", "layer5")
+    plan = plan_export(Asked(dataset, file_format, out, fc=fc, draft_vocab_size=size))
+    assert flag in plan.next_step
+    words = shlex.split(plan.next_step.replace("ModelOpt's", "ModelOpt"))
+    assert len([word for word in words if str(out) in word]) == plan.next_step.count("mine & new")

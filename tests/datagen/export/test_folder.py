@@ -1,6 +1,9 @@
 """The folder of an export: there whole or not at all, gone on with, never written over, told by its place."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,8 @@ from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.export.listed_files import SUMS, sha256_of
 from datagen.store.errors import CorruptError
 from schemas.command import guarded
-from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset
+from schemas.records import SplitRule
+from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
 from tests.datagen.export.asking import asked, listed
 from tests.full_disk import no_file_larger_than
 
@@ -249,3 +253,128 @@ def test_ctrl_c_says_what_is_whole_and_that_the_same_command_goes_on(
     assert f"{n_whole} of {len(LENGTHS)} files are whole in {tmp_path}/.out.partial; the same command" in told
     assert told.endswith("strata: stopped\n")
     assert guarded(command, words) == 0
+
+
+def test_a_place_behind_a_link_is_written_where_it_points(dataset: str, tmp_path: Path) -> None:
+    """Beside a link may be another disk, and no folder can be put in the place of one."""
+    (tmp_path / "disk" / "empty").mkdir(parents=True)
+    (tmp_path / "out").symlink_to(tmp_path / "disk" / "empty")
+    (tmp_path / "later").symlink_to(tmp_path / "disk" / "none")
+    for link in ("out", "later"):
+        written = run_export(plan_export(Asked(dataset, "speculators", tmp_path / link)), workers=1)
+        assert written.path == (tmp_path / link).resolve()
+        assert (tmp_path / link).is_symlink()
+        assert (tmp_path / link / SUMS).is_file()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_folder_that_cannot_be_replaced_is_refused_before_anything_is_written(
+    dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    plan = plan_export(asked(dataset, tmp_path))
+    with monkeypatch.context() as inside:
+        inside.chdir(tmp_path / "out")
+        with pytest.raises(ConfigError, match="got the one that you are in"):
+            run_export(plan, workers=1)
+    with monkeypatch.context() as mounted:
+        mounted.setattr(Path, "is_mount", lambda path: path.name == "out")
+        with pytest.raises(ConfigError, match="got one where a disk is mounted"):
+            run_export(plan, workers=1)
+    assert not (tmp_path / ".out.partial").exists()
+    assert run_export(plan, workers=1).n_files
+
+
+def test_a_place_among_the_files_of_the_dataset_is_refused(dataset: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(dataset)
+    for out in (Path(dataset), Path(dataset) / "parts" / "mine", tmp_path / "link" / "mine"):
+        with pytest.raises(ConfigError, match="expected a place outside of the dataset"):
+            plan_export(Asked(dataset, "speculators", out))
+    assert plan_export(Asked(dataset, "speculators", Path(f"{dataset}-out"))).files
+
+
+def test_with_a_newer_version_it_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = make_dataset(tmp_path)
+    words = ["--format", "speculators", "--out", str(tmp_path / "out"), "--dataset"]
+    with monkeypatch.context() as now:
+        broken = Stopping("hidden_states/hs_5.safetensors", KeyboardInterrupt())
+        now.setitem(exporting.FORMATS, "speculators", broken)
+        assert guarded(command, [*words, dataset]) == 130
+    pinned = f"--dataset {dataset}@1"
+    assert f"goes on (with {pinned} once there is a newer version)" in capsys.readouterr().err
+    rule = SplitRule(name="holdout", seed=3, fractions=(("train", 0.5), ("validation", 0.5)))
+    open_dataset(dataset).split([rule])
+    assert guarded(command, [*words, dataset]) == 2
+    told = capsys.readouterr().err
+    assert "card.dataset.version: expected 2, got 1 (say the version, --dataset .../states@1)" in told
+    assert guarded(command, [*words, f"{dataset}@1"]) == 0
+    assert " of them from before" in capsys.readouterr().out
+
+
+class Watched(SpeculatorsFormat):
+    """Tells after which pieces of a file the next one was asked for."""
+
+    def __init__(self, on_piece: Callable[[str, int], None]) -> None:
+        self.on_piece = on_piece
+
+    def pieces(self, file: PlannedFile, source: Source) -> Iterator[memoryview | bytes]:
+        for number, piece in enumerate(super().pieces(file, source)):
+            yield piece
+            self.on_piece(file.path, number)
+
+
+def test_bytes_are_told_while_a_file_is_written(dataset: str, tmp_path: Path) -> None:
+    """A shard may have gigabytes."""
+    plan = plan_export(asked(dataset, tmp_path))
+    told = threading.Event()
+    told_inside: list[bool] = []
+
+    def hold(_path: str, number: int) -> None:
+        if number == 0 and not told_inside:
+            told_inside.append(told.wait(60))
+
+    shown: list[int] = []
+
+    def show(done: int, total: int) -> None:
+        shown.append(done)
+        if 0 < done < min(file.size_bytes for file in plan.files):
+            told.set()
+        assert total == sum(file.size_bytes for file in plan.files)
+
+    run_export(replace(plan, format=Watched(hold)), 1, show)
+    assert told_inside == [True]
+    assert shown == sorted(shown)
+    assert shown[-1] == sum(file.size_bytes for file in plan.files)
+
+
+def test_a_failure_ends_the_files_in_hand_at_their_next_piece(
+    dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does Ctrl-C: who waits for a shard of gigabytes presses it twice."""
+    plan = plan_export(asked(dataset, tmp_path))
+    two_at_work, ended = threading.Event(), threading.Event()
+    turns = count()
+    beyond: list[str] = []
+    end = export_folder._Work.end
+
+    def end_and_tell(work: export_folder._Work) -> None:
+        end(work)
+        ended.set()
+
+    monkeypatch.setattr(export_folder._Work, "end", end_and_tell)
+
+    def fail_in_the_first(path: str, number: int) -> None:
+        if number:
+            beyond.append(path)
+        elif next(turns):
+            two_at_work.set()
+            assert ended.wait(60)
+        else:
+            assert two_at_work.wait(60)
+            raise CorruptError("damaged")
+
+    with pytest.raises(CorruptError, match="damaged"):
+        run_export(replace(plan, format=Watched(fail_in_the_first)), 2)
+    assert beyond == []
