@@ -36,6 +36,7 @@ class LocalDoor:
     def __init__(self, root: str | Path) -> None:
         self._url = str(root)
         self._root = os.path.abspath(root)
+        self._above_keys = os.path.join(self._root, "")
         self._descriptors = Descriptors()
         self._settled: set[str] = set()
         self._lock = threading.Lock()
@@ -58,19 +59,16 @@ class LocalDoor:
 
     def read_into(self, key: str, offset: int, buffer: NDArray[np.uint8]) -> None:
         path = self._path(key)
-        view = buffer.data.cast("B")
-        done = 0
+        left, at = buffer.data, offset
         try:
-            with self._descriptors.reading(path) as fd:
-                while done < len(view):
-                    n_read = os.preadv(fd, [view[done:]], offset + done)
-                    if n_read == 0:
-                        break
-                    done += n_read
+            file = self._descriptors.open(path)
+            while len(left):
+                n_read = os.preadv(file.fd, [left], at)
+                if n_read == 0:
+                    raise _too_short(path, offset, len(buffer), at - offset)
+                left, at = left[n_read:], at + n_read
         except OSError as error:
             raise store_error(error, "read", path) from error
-        if done < len(view):
-            raise _too_short(path, offset, len(view), done)
 
     def size(self, key: str) -> int:
         path = self._path(key)
@@ -165,7 +163,7 @@ class LocalDoor:
         self._descriptors.close()
 
     def _path(self, key: str) -> str:
-        return os.path.join(self._root, checked_key(key))
+        return self._above_keys + checked_key(key)
 
     def _open_new(self, path: str) -> int:
         folder = os.path.dirname(path)

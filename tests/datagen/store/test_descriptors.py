@@ -16,43 +16,60 @@ def paths(tmp_path: Path) -> list[str]:
     return [str(path) for path in made]
 
 
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
 def test_a_path_is_opened_once(paths: list[str]) -> None:
     descriptors = Descriptors()
-    with descriptors.reading(paths[0]) as first, descriptors.reading(paths[0]) as second:
-        assert first == second
-    with descriptors.reading(paths[0]) as again:
-        assert again == first
-    descriptors.close()
+    first = descriptors.open(paths[0])
+    assert descriptors.open(paths[0]) is first
+    fd = first.fd
+    del first
+    assert descriptors.open(paths[0]).fd == fd
 
 
 def test_the_longest_unused_is_closed_and_one_in_use_is_not(paths: list[str]) -> None:
-    descriptors = Descriptors(limit=1)
-    with descriptors.reading(paths[0]) as held:
-        for path in paths[1:]:
-            with descriptors.reading(path) as fd:
-                assert os.pread(fd, 1, 0) == os.path.basename(path).encode()
-        assert os.pread(held, 1, 0) == b"0"
-    with descriptors.reading(paths[1]):
-        pass
-    assert len(descriptors) == 1
-    descriptors.close()
+    descriptors = Descriptors(limit=2)
+    held = descriptors.open(paths[0])
+    given_up = descriptors.open(paths[1]).fd
+    descriptors.open(paths[0])
+    kept = descriptors.open(paths[2]).fd
+    assert not is_open(given_up)
+    last = descriptors.open(paths[3]).fd
+    assert os.pread(held.fd, 1, 0) == b"0"
+    assert is_open(kept)
+    assert is_open(last)
+    assert len(descriptors) == 2
+    gone = held.fd
+    del held
+    assert not is_open(gone)
 
 
 def test_closing_waits_for_the_last_reader(paths: list[str]) -> None:
     descriptors = Descriptors()
-    with descriptors.reading(paths[0]) as fd:
-        descriptors.close()
-        assert os.pread(fd, 1, 0) == b"0"
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.pread(fd, 1, 0)
+    file = descriptors.open(paths[0])
+    descriptors.close()
+    assert os.pread(file.fd, 1, 0) == b"0"
+    fd = file.fd
+    del file
+    assert not is_open(fd)
+
+
+def test_what_cannot_be_opened_is_not_kept(paths: list[str]) -> None:
+    descriptors = Descriptors()
+    with pytest.raises(FileNotFoundError):
+        descriptors.open(f"{paths[0]}-none")
+    assert len(descriptors) == 0
 
 
 def test_a_forgotten_path_is_opened_anew(paths: list[str]) -> None:
     descriptors = Descriptors()
-    with descriptors.reading(paths[0]):
-        pass
+    descriptors.open(paths[0])
     os.replace(paths[1], paths[0])
     descriptors.forget(paths[0])
-    with descriptors.reading(paths[0]) as fd:
-        assert os.pread(fd, 1, 0) == b"1"
-    descriptors.close()
+    assert os.pread(descriptors.open(paths[0]).fd, 1, 0) == b"1"

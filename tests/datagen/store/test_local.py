@@ -70,6 +70,21 @@ def test_stream_then_read_a_range(door: LocalDoor) -> None:
     assert into.tobytes() == b"cdef"
 
 
+def test_what_is_read_in_part_is_read_on(door: LocalDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    door.create("demo/x", b"0123456789")
+    preadv = os.preadv
+
+    def reading_three(fd: int, buffers: list[memoryview], offset: int) -> int:
+        return preadv(fd, [buffers[0][:3]], offset)
+
+    monkeypatch.setattr(os, "preadv", reading_three)
+    into = np.zeros(8, np.uint8)
+    door.read_into("demo/x", 1, into)
+    assert into.tobytes() == b"12345678"
+    with pytest.raises(CorruptError, match=r"demo/x: expected 8 bytes from byte 5, got 5"):
+        door.read_into("demo/x", 5, into)
+
+
 def test_a_range_past_the_end_is_an_error_that_names_the_file(door: LocalDoor) -> None:
     door.create("demo/x", b"0123")
     with pytest.raises(CorruptError, match=r"demo/x: expected 4 bytes from byte 2, got 2"):
