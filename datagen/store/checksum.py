@@ -49,11 +49,18 @@ def bytes_of(rows: NDArray[np.generic]) -> NDArray[np.uint8]:
     return rows.reshape(-1).view(np.uint8)
 
 
+def block_sums(data: NDArray[np.uint8], block_bytes: int) -> list[int]:
+    """Return the crc32c of each run of `block_bytes` bytes, the last one as long as what is left.
+
+    >>> block_sums(np.zeros(5, np.uint8), 4) == [crc32c(bytes(4)), crc32c(bytes(1))]
+    True
+    """
+    return [checksums.crc32c(data[at : at + block_bytes]) for at in range(0, len(data), block_bytes)]
+
+
 def block_checksums(rows: NDArray[np.generic]) -> NDArray[np.uint32]:
     """Return the crc32c of each 64-row block of C-contiguous `[T, H]` rows, `[ceil(T / 64)]`."""
-    flat, size = bytes_of(rows), BLOCK_ROWS * rows.shape[1] * rows.itemsize
-    values = [crc32c(flat[start : start + size]) for start in range(0, len(flat), size)]
-    return np.array(values, np.uint32)
+    return np.array(block_sums(bytes_of(rows), BLOCK_ROWS * rows.shape[1] * rows.itemsize), np.uint32)
 
 
 def scan(rows: NDArray[np.generic], dtype: str) -> Scan:

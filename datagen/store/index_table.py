@@ -122,9 +122,9 @@ class IndexTable:
 
     def find(self, sample_id: bytes) -> int | None:
         """Return the row of a sample id (32 bytes), or `None`."""
-        key = np.uint64(int.from_bytes(sample_id[:8], "big"))
-        row = int(np.searchsorted(self.keys, key))
-        while row < len(self) and self.keys[row] == key:
+        keys, key = self.keys, np.uint64(int.from_bytes(sample_id[:8], "big"))
+        row = int(keys.searchsorted(key))
+        while row < len(keys) and keys[row] == key:
             if self._id_at(row) == sample_id:
                 return row
             row += 1

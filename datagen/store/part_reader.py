@@ -5,14 +5,13 @@ an error with its name, where Zarr would give zeros.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.store.checksum import bytes_of, crc32c
+from datagen.store.checksum import block_sums, bytes_of
 from datagen.store.damage import corrupt, damage
 from datagen.store.door import Door
 from datagen.store.dtypes import NUMPY_DTYPES
@@ -24,7 +23,7 @@ from schemas.errors import RecordError, SchemaError
 from schemas.problem import Problem
 from schemas.record import sha256_hex
 from schemas.records import BLOCK_ROWS, PartRecord
-from schemas.schema import Schema, TensorSpec
+from schemas.schema import Schema
 
 _PIECE_BYTES = 2**20
 """Read and checked at once: small enough to be summed in the cache. A bucket answers one request instead."""
@@ -49,14 +48,24 @@ class ByteRange(NamedTuple):
     length: int
 
 
-class _Stored(NamedTuple):
-    """A sample's tensor on disk: `size` bytes from `offset` of `key`, with the crc32c of each block."""
+class _TensorFile(NamedTuple):
+    """A tensor of the part: the key of its rows, their length, and how much of them is read at once."""
 
+    name: str
     key: str
+    row_bytes: int
+    block_bytes: int
+    piece_bytes: int
+    plane_bytes: int
+
+
+class _Stored(NamedTuple):
+    """A sample's tensor on disk: `size` bytes from `offset` of its file, with the crc32c of each block."""
+
+    file: _TensorFile
     row: int
     offset: int
     size: int
-    block_bytes: int
     checksums: list[int]
 
 
@@ -86,6 +95,7 @@ class PartReader:
         self._why_gone = why_gone
         self._is_local = door.local_path(self._folder) is not None
         self._columns: dict[str, NDArray[np.generic]] = {}
+        self._files: dict[str, _TensorFile] = {}
 
     @cached_property
     def record(self) -> PartRecord:
@@ -154,8 +164,10 @@ class PartReader:
         if check:
             self.read_bytes(row_start, n_tokens, name, first * spec.row_bytes, flat)
         else:
-            with self._must_be_there(name, row_start):
+            try:
                 self._door.read_into(place.key, place.offset, flat)
+            except NotFoundError as error:
+                raise self._unreadable(name, row_start, error) from error
         return rows
 
     def read_bytes(
@@ -166,13 +178,13 @@ class PartReader:
         Every 64-row block that they touch is read whole and compared with its crc32c. Raises `IndexError`
         where they leave the sample.
         """
-        spec = self._schema.tensor(name)
-        row = self.table.find(row_start, n_tokens)
-        if not 0 <= first <= first + len(out) <= n_tokens * spec.row_bytes:
-            size = n_tokens * spec.row_bytes
-            raise IndexError(f"expected bytes within 0 to {size}, got {first} to {first + len(out)}")
-        with self._must_be_there(name, row_start):
-            self._read_checked(spec, row, first, out)
+        stored = self._stored(name, self.table.find(row_start, n_tokens))
+        if not 0 <= first <= first + len(out) <= stored.size:
+            raise IndexError(f"expected bytes within 0 to {stored.size}, got {first} to {first + len(out)}")
+        try:
+            self._read_checked(stored, first, out)
+        except NotFoundError as error:
+            raise self._unreadable(name, row_start, error) from error
 
     def read_planes(self, row_start: int, n_tokens: int, planes: Mapping[str, NDArray[np.uint8]]) -> None:
         """Fill planes `[T, bytes of a row]` with a whole sample's tensors, by name; always checked.
@@ -180,10 +192,16 @@ class PartReader:
         The rows of a plane may lie apart from one another.
         """
         row = self.table.find(row_start, n_tokens)
+        scratch = np.empty(0, np.uint8)
         for name, plane in planes.items():
-            spec = self._schema.tensor(name)
-            with self._must_be_there(name, row_start):
-                self._read_plane(spec, row, plane)
+            stored = self._stored(name, row)
+            n_bytes = min(stored.file.plane_bytes, stored.size)
+            if len(scratch) < n_bytes:
+                scratch = np.empty(n_bytes, np.uint8)
+            try:
+                self._read_plane(stored, plane, scratch[:n_bytes])
+            except NotFoundError as error:
+                raise self._unreadable(name, row_start, error) from error
 
     def block_checksums(self, row_start: int, n_tokens: int, name: str) -> NDArray[np.uint32]:
         """Return the crc32c of each 64-row block of a sample's tensor, `[ceil(T / 64)]`, as written."""
@@ -220,30 +238,32 @@ class PartReader:
         """Yield every sample of the part, in the order of its rows."""
         return (self.table.sample(row) for row in range(len(self.table)))
 
-    def _stored(self, spec: TensorSpec, row: int) -> _Stored:
-        table = self.table
-        return _Stored(
-            key=f"{self._folder}/{tensor_path(spec.name)}",
-            row=row,
-            offset=int(table.row_starts[row]) * spec.row_bytes,
-            size=int(table.n_tokens[row]) * spec.row_bytes,
-            block_bytes=BLOCK_ROWS * spec.row_bytes,
-            checksums=table.blocks(row, spec.name).tolist(),
-        )
+    def _file(self, name: str) -> _TensorFile:
+        """Return what is the same for every sample of the part; raises `SchemaError` for an unknown name."""
+        file = self._files.get(name)
+        if file is None:
+            spec = self._schema.tensor(name)
+            block_bytes = BLOCK_ROWS * spec.row_bytes
+            piece, plane = (
+                max(1, (n_bytes if self._is_local else 2**40) // block_bytes) * block_bytes
+                for n_bytes in (_PIECE_BYTES, _PLANE_BYTES)
+            )
+            key = f"{self._folder}/{tensor_path(name)}"
+            file = self._files[name] = _TensorFile(name, key, spec.row_bytes, block_bytes, piece, plane)
+        return file
 
-    def _step(self, piece_bytes: int, block_bytes: int) -> int:
-        """Return how many bytes are read at once: whole blocks."""
-        return max(1, (piece_bytes if self._is_local else 2**40) // block_bytes) * block_bytes
+    def _stored(self, name: str, row: int) -> _Stored:
+        table, file = self.table, self._file(name)
+        offset, size = int(table.row_starts[row]) * file.row_bytes, int(table.n_tokens[row]) * file.row_bytes
+        return _Stored(file, row, offset, size, table.blocks(row, name).tolist())
 
-    def _read_checked(self, spec: TensorSpec, row: int, first: int, out: NDArray[np.uint8]) -> None:
-        """Fill `out` from byte `first` of table row `row` on; compare every block that it touches.
+    def _read_checked(self, stored: _Stored, first: int, out: NDArray[np.uint8]) -> None:
+        """Fill `out` from byte `first` of a sample's tensor on; compare every block that it touches.
 
         Pieces of whole blocks are summed while they lie in the cache; those that jut out of `out` are read
         aside and trimmed.
         """
-        stored = self._stored(spec, row)
-        end, block_bytes = first + len(out), stored.block_bytes
-        step = self._step(_PIECE_BYTES, block_bytes)
+        end, block_bytes, step = first + len(out), stored.file.block_bytes, stored.file.piece_bytes
         changed: list[Problem] = []
         for start in range(first // block_bytes * block_bytes, end, step):
             stop = min(start + step, -(-end // block_bytes) * block_bytes, stored.size)
@@ -253,45 +273,40 @@ class PartReader:
             if not inside:
                 low, high = max(start, first), min(stop, end)
                 out[low - first : high - first] = piece[low - start : high - start]
-        self._refuse(spec, changed)
+        self._refuse(stored.file, changed)
 
-    def _read_plane(self, spec: TensorSpec, row: int, plane: NDArray[np.uint8]) -> None:
-        """Fill a plane with the tensor of table row `row`; compare every block."""
-        stored = self._stored(spec, row)
-        row_bytes, size = spec.row_bytes, stored.size
-        step = min(self._step(_PLANE_BYTES, stored.block_bytes), size)
-        scratch = np.empty(step, np.uint8)
+    def _read_plane(self, stored: _Stored, plane: NDArray[np.uint8], scratch: NDArray[np.uint8]) -> None:
+        """Fill a plane with a sample's tensor, as much at once as `scratch` takes; compare every block."""
+        row_bytes, size, step = stored.file.row_bytes, stored.size, len(scratch)
         changed: list[Problem] = []
         for start in range(0, size, step):
-            piece = scratch[: min(step, size - start)]
+            piece = scratch[: size - start]
             changed += self._read_blocks(stored, start, piece)
             first = start // row_bytes
             plane[first : first + len(piece) // row_bytes] = piece.reshape(-1, row_bytes)
-        self._refuse(spec, changed)
+        self._refuse(stored.file, changed)
 
     def _read_blocks(self, stored: _Stored, start: int, piece: NDArray[np.uint8]) -> list[Problem]:
         """Fill `piece` with whole blocks, from byte `start` of a tensor on; return those that changed."""
-        key, block_bytes = stored.key, stored.block_bytes
-        self._door.read_into(key, stored.offset + start, piece)
-        changed = []
-        for low in range(0, len(piece), block_bytes):
-            block = (start + low) // block_bytes
-            found, wanted = crc32c(piece[low : low + block_bytes]), stored.checksums[block]
-            if found != wanted:
-                changed.append(self._changed(key, stored.row, block, wanted, found))
-        return changed
+        file = stored.file
+        self._door.read_into(file.key, stored.offset + start, piece)
+        sums, first = block_sums(piece, file.block_bytes), start // file.block_bytes
+        wanted = stored.checksums[first : first + len(sums)]
+        if sums == wanted:
+            return []
+        return [
+            self._changed(file.key, stored.row, block, expected, found)
+            for block, (expected, found) in enumerate(zip(wanted, sums, strict=True), first)
+            if found != expected
+        ]
 
-    def _refuse(self, spec: TensorSpec, changed: list[Problem]) -> None:
+    def _refuse(self, file: _TensorFile, changed: list[Problem]) -> None:
         if changed:
-            raise CorruptError(f"part {self.part_id}: {spec.name} is damaged", changed)
+            raise CorruptError(f"part {self.part_id}: {file.name} is damaged", changed)
 
-    @contextmanager
-    def _must_be_there(self, name: str, row_start: int) -> Iterator[None]:
-        """Tell a file of the part that is gone as damage."""
-        try:
-            yield
-        except NotFoundError as error:
-            raise self.missing(f"{name} from row {row_start} on cannot be read", error) from error
+    def _unreadable(self, name: str, row_start: int, error: NotFoundError) -> StoreError:
+        """Return the error of a tensor whose file is gone."""
+        return self.missing(f"{name} from row {row_start} on cannot be read", error)
 
     def _changed(self, key: str, row: int, block: int, wanted: int, found: int) -> Problem:
         sample_id = self.table.sample(row).sample_id

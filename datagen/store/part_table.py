@@ -81,8 +81,9 @@ class PartTable:
 
         Raises `NotFoundError` when no sample of `n_tokens` tokens starts there.
         """
-        row = int(np.searchsorted(self.row_starts, row_start))
-        if row < len(self) and self.row_starts[row] == row_start and self.n_tokens[row] == n_tokens:
+        starts = self.row_starts
+        row = int(starts.searchsorted(row_start))
+        if row < len(starts) and starts[row] == row_start and self.n_tokens[row] == n_tokens:
             return row
         message = f"expected a sample of {n_tokens} tokens at row {row_start}, got none"
         raise NotFoundError(

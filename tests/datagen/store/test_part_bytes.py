@@ -25,8 +25,13 @@ WHOLE = bytes_of(random_sample(SCHEMA, N_TOKENS, 1).tensors["final"]).tobytes()
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> PartReader:
-    door = LocalDoor(tmp_path_factory.mktemp("root"))
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("root")
+
+
+@pytest.fixture(scope="module")
+def reader(root: Path) -> PartReader:
+    door = LocalDoor(root)
     with PartWriter(door, "demo", SCHEMA, "run") as part:
         part.add(random_sample(SCHEMA, 10, 0))
         part.add(random_sample(SCHEMA, N_TOKENS, 1))
@@ -50,12 +55,13 @@ def test_bytes_outside_of_the_sample_are_refused(reader: PartReader, first: int,
 
 
 def test_planes_take_whole_tensors_some_blocks_at_a_time(
-    reader: PartReader, monkeypatch: pytest.MonkeyPatch
+    root: Path, reader: PartReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part_reader, "_PLANE_BYTES", 70 * ROW_BYTES)
+    in_pieces = PartReader(LocalDoor(root), "demo", reader.part_id, SCHEMA)
     sample = random_sample(SCHEMA, N_TOKENS, 1)
     states = np.zeros((N_TOKENS, 2, ROW_BYTES), np.uint8)
-    reader.read_planes(10, N_TOKENS, {"final": states[:, 0], "layer2": states[:, 1]})
+    in_pieces.read_planes(10, N_TOKENS, {"final": states[:, 0], "layer2": states[:, 1]})
     for slot, name in enumerate(("final", "layer2")):
         assert states[:, slot].tobytes() == bytes_of(sample.tensors[name]).tobytes()
 
