@@ -5,8 +5,8 @@ processor's cache. A file that is gone, short or changed is an error with its pa
 """
 
 import os
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple, Self
 
@@ -118,36 +118,33 @@ class DirectReader:
     def read_planes(self, known: Known, planes: Planes) -> None:
         """Fill the planes with a whole sample's arrays, block by block; raises as `read`."""
         problems: list[Problem] = []
+        scratch = np.empty(0, np.uint8)
         for name, plane in planes.items():
             array = known.arrays[name]
-            problems += self._guarded(array, partial(_read_plane, plane=plane, check=self._check))
+            n_bytes = min(_whole_blocks(STACKED_BYTES, array), array.length)
+            if len(scratch) < n_bytes:
+                scratch = np.empty(n_bytes, np.uint8)
+            try:
+                problems += _read_plane(self._file(array), array, plane, scratch[:n_bytes], self._check)
+            except (OSError, EOFError) as error:
+                problems.append(_unread(array, error))
         _refuse(problems)
 
     def _fill(self, array: ArrayLocation, first: int, end: int, rows: NDArray[np.uint8]) -> Sequence[Problem]:
         """Fill `rows` with bytes `first` to `end` of an array; return what is wrong with them."""
-
-        def fill(file: OpenFile, array: ArrayLocation) -> Sequence[Problem]:
+        try:
+            file = self._file(array)
             if self._check:
                 return _read_blocks(file, array, first, end, rows)
             _read(file, array.offset + first, rows)
-            return ()
+        except (OSError, EOFError) as error:
+            return [_unread(array, error)]
+        return ()
 
-        return self._guarded(array, fill)
-
-    def _guarded(
-        self, array: ArrayLocation, fill: Callable[[OpenFile, ArrayLocation], Sequence[Problem]]
-    ) -> Sequence[Problem]:
-        """Read from an array's file; a file that is gone or short is a problem like any other."""
+    def _file(self, array: ArrayLocation) -> OpenFile:
         if array.path is None:
             raise _no_paths()
-        try:
-            return fill(self._open(array.path), array)
-        except OSError as error:
-            message = f"expected to read {array.path}, got: {error.strerror or error}"
-            return [_problem(array, "missing", message)]
-        except EOFError as error:
-            message = f"expected {array.size_bytes} bytes, got a file that {error}"
-            return [_problem(array, "short", message)]
+        return self._open(array.path)
 
 
 def _refuse(problems: Sequence[Problem]) -> None:
@@ -156,21 +153,35 @@ def _refuse(problems: Sequence[Problem]) -> None:
         raise DamagedError(f"part {parts} is damaged", problems)
 
 
+def _unread(array: ArrayLocation, error: OSError | EOFError) -> Problem:
+    """Return the problem of a file that is gone or short: one like any other."""
+    if isinstance(error, EOFError):
+        message = f"expected {array.size_bytes} bytes, got a file that {error}"
+        return _problem(array, "short", message)
+    message = f"expected to read {array.path}, got: {error.strerror or error}"
+    return _problem(array, "missing", message)
+
+
+def _whole_blocks(n_bytes: int, array: ArrayLocation) -> int:
+    """Return how many bytes are read at once: whole blocks of about as many bytes, one at least."""
+    block_bytes = max(array.block_bytes, 1)
+    return max(1, n_bytes // block_bytes) * block_bytes
+
+
 def _read_plane(
-    file: OpenFile, array: ArrayLocation, *, plane: NDArray[np.uint8], check: bool
+    file: OpenFile, array: ArrayLocation, plane: NDArray[np.uint8], scratch: NDArray[np.uint8], check: bool
 ) -> list[Problem]:
-    """Read a whole array some blocks at a time, each summed and put in its place while it is in the cache."""
-    problems = []
-    row_bytes, size = plane.shape[1], max(array.block_bytes, 1)
-    step = max(1, STACKED_BYTES // size) * size
-    scratch = np.empty(min(step, array.length), np.uint8)
-    for start in range(0, array.length, step):
-        piece = scratch[: min(step, array.length - start)]
+    """Read a whole array, as much at once as `scratch` takes.
+
+    Each piece is summed and put in its place while it lies in the processor's cache.
+    """
+    problems: list[Problem] = []
+    row_bytes, length, step = plane.shape[1], array.length, len(scratch)
+    for start in range(0, length, step):
+        piece = scratch[: length - start]
         _read(file, array.offset + start, piece)
-        for at in range(0, len(piece) if check else 0, size):
-            block = (start + at) // size
-            if (got := checksums.crc32c(piece[at : at + size])) != array.blocks[block]:
-                problems.append(_changed(array, block, got))
+        if check:
+            problems += _changed_blocks(array, start, piece)
         first = start // row_bytes
         plane[first : first + len(piece) // row_bytes] = piece.reshape(-1, row_bytes)
     return problems
@@ -180,18 +191,14 @@ def _read_blocks(
     file: OpenFile, array: ArrayLocation, first: int, end: int, rows: NDArray[np.uint8]
 ) -> list[Problem]:
     """Read the whole blocks that `first` to `end` touch; those that jut out are read aside and trimmed."""
-    problems = []
-    size = max(array.block_bytes, 1)
-    step = max(1, PIECE_BYTES // size) * size
+    problems: list[Problem] = []
+    size, step = max(array.block_bytes, 1), _whole_blocks(PIECE_BYTES, array)
     for start in range(first // size * size, end, step):
         stop = min(start + step, -(-end // size) * size, array.length)
         inside = start >= first and stop <= end
         piece = rows[start - first : stop - first] if inside else np.empty(stop - start, np.uint8)
         _read(file, array.offset + start, piece)
-        for at in range(0, len(piece), size):
-            block = (start + at) // size
-            if (got := checksums.crc32c(piece[at : at + size])) != array.blocks[block]:
-                problems.append(_changed(array, block, got))
+        problems += _changed_blocks(array, start, piece)
         if not inside:
             low, high = max(start, first), min(stop, end)
             rows[low - first : high - first] = piece[low - start : high - start]
@@ -199,17 +206,27 @@ def _read_blocks(
 
 
 def _read(file: OpenFile, offset: int, rows: NDArray[np.uint8]) -> None:
-    done, view = 0, rows.data
-    while done < len(rows):
-        n_read = os.preadv(file.fd, [view[done:]], offset + done)
+    left = rows.data
+    while len(left):
+        n_read = os.preadv(file.fd, [left], offset)
         if n_read == 0:
-            raise EOFError(f"ends at byte {offset + done}")
-        done += n_read
+            raise EOFError(f"ends at byte {offset}")
+        left, offset = left[n_read:], offset + n_read
 
 
-def _changed(array: ArrayLocation, block: int, got: int) -> Problem:
-    message = f"block {block}: expected crc32c {array.blocks[block]:#010x}, got {got:#010x}"
-    return _problem(array, "crc32c", message)
+def _changed_blocks(array: ArrayLocation, start: int, piece: NDArray[np.uint8]) -> list[Problem]:
+    """Sum whole blocks, from byte `start` of an array on; return those that changed."""
+    size = max(array.block_bytes, 1)
+    sums = [checksums.crc32c(piece[at : at + size]) for at in range(0, len(piece), size)]
+    first = start // size
+    wanted = array.blocks[first : first + len(sums)]
+    if wanted == tuple(sums):
+        return []
+    return [
+        _problem(array, "crc32c", f"block {block}: expected crc32c {expected:#010x}, got {got:#010x}")
+        for block, (expected, got) in enumerate(zip(wanted, sums, strict=True), first)
+        if got != expected
+    ]
 
 
 def _no_paths() -> ClientError:

@@ -5,7 +5,6 @@ slot. Fetching whole tensors first, and stacking them then, costs a trainer's lo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from schemas.boundary import FINAL
 from schemas.errors import SchemaError
 from schemas.final_norm import FinalNorm, derivable, derived_spec
 from schemas.problem import Problem
-from schemas.schema import Schema, TensorSpec
+from schemas.schema import Schema
 from service.client.rows import BITS
 
 Planes = Mapping[str, NDArray[np.uint8]]
@@ -41,52 +40,65 @@ def new_states(n_tokens: int, n_slots: int, width: int, dtype: str) -> NDArray[n
     return np.empty((n_tokens, n_slots, width), BITS[dtype])
 
 
-@dataclass
 class Stacking:
-    """Tensors `names` and token columns `columns` of a schema, to be stacked.
+    """Tensors `names` and token columns `columns` of a schema, to be stacked: the same for every sample.
 
-    Raises `SchemaError` where tensors are not of one dtype and width, or one is named twice.
+    `norm` is the target's, where `final_normed` is not stored but made of `final`, in its slot. Raises
+    `SchemaError` where tensors are not of one dtype and width, or one is named twice.
     """
 
-    schema: Schema
-    names: Sequence[str]
-    columns: Sequence[str]
-    make: MakeStates = new_states
-    norm: FinalNorm | None = None
-    """Of the target, where `final_normed` is not stored but made of `final`, in its slot."""
-    made: Stack | None = None
-
-    def __post_init__(self) -> None:
-        made = derivable(self.schema, self.norm)
-        specs = [derived_spec(self.schema) if n in made else self.schema.tensor(n) for n in self.names]
-        slots = {name: slot for slot, name in enumerate(self.names)}
-        self._normed = next((slots.pop(name) for name in made if name in slots), None)
-        if self._normed is not None:
-            slots.setdefault(FINAL, self._normed)
-        self._slots = slots
+    def __init__(
+        self, schema: Schema, names: Sequence[str], columns: Sequence[str], norm: FinalNorm | None = None
+    ) -> None:
+        made = derivable(schema, norm)
+        specs = [derived_spec(schema) if name in made else schema.tensor(name) for name in names]
+        slots = {name: slot for slot, name in enumerate(names)}
+        self.normed = next((slots.pop(name) for name in made if name in slots), None)
+        if self.normed is not None:
+            slots.setdefault(FINAL, self.normed)
         kinds = {(spec.dtype, spec.width) for spec in specs}
-        if len(kinds) != 1 or len(set(self.names)) != len(self.names):
+        if len(kinds) != 1 or len(set(names)) != len(names):
             told = ", ".join(f"{spec.name} {spec.dtype}[{spec.width}]" for spec in specs)
             message = f"expected different tensors of one dtype and width, got {told or 'none'}"
             raise SchemaError("nothing that stacks", [Problem(where="names", kind="stack", message=message)])
-        self._spec: TensorSpec = specs[0]
-        self._dtypes = {column.name: column.dtype for column in self.schema.token_columns}
+        dtypes = {column.name: column.dtype for column in schema.token_columns}
+        self.norm = norm
+        self.slots = slots
+        self.dtype, self.width, self.row_bytes = specs[0].dtype, specs[0].width, specs[0].row_bytes
+        self.n_slots = len(names)
+        self.columns = {name: BITS[dtypes[name]] for name in columns}
 
-    def planes(self, n_tokens: int) -> Planes:
+    def one(self, make: MakeStates = new_states) -> "OneStack":
+        """Begin a sample, whose states `make` makes."""
+        return OneStack(self, make)
+
+
+class OneStack:
+    """A sample that is stacked."""
+
+    def __init__(self, stacking: Stacking, make: MakeStates) -> None:
+        self._of = stacking
+        self._make = make
+        self._made: Stack | None = None
+
+    def planes(self, n_tokens: int) -> dict[str, NDArray[np.uint8]]:
         """Make the arrays of a sample, and return where their bytes go."""
-        states = self.make(n_tokens, len(self.names), self._spec.width, self._spec.dtype)
-        tokens = {name: np.empty(n_tokens, BITS[self._dtypes[name]]) for name in self.columns}
-        self.made = Stack(states, tokens)
-        flat = states.view(np.uint8).reshape(n_tokens, len(self.names), self._spec.row_bytes)
-        slots = {name: flat[:, slot] for name, slot in self._slots.items()}
-        return slots | {name: values.view(np.uint8).reshape(n_tokens, -1) for name, values in tokens.items()}
+        of = self._of
+        states = self._make(n_tokens, of.n_slots, of.width, of.dtype)
+        tokens = {name: np.empty(n_tokens, bits) for name, bits in of.columns.items()}
+        self._made = Stack(states, tokens)
+        flat = states.view(np.uint8).reshape(n_tokens, of.n_slots, of.row_bytes)
+        planes = {name: flat[:, slot] for name, slot in of.slots.items()}
+        for name, values in tokens.items():
+            planes[name] = values.view(np.uint8).reshape(n_tokens, -1)
+        return planes
 
     def done(self) -> Stack:
         """Return what was made, after its planes were filled."""
-        if self.made is None:
+        if self._made is None:
             raise ValueError("expected planes that were made, got none")
-        if self.norm is not None and self._normed is not None:
-            states = self.made.states
-            final, normed = states[:, self._slots[FINAL]], states[:, self._normed]
-            apply_norm(self.norm, final, self._spec.dtype, out=normed)
-        return self.made
+        of = self._of
+        if of.norm is not None and of.normed is not None:
+            states = self._made.states
+            apply_norm(of.norm, states[:, of.slots[FINAL]], of.dtype, out=states[:, of.normed])
+        return self._made

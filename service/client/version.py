@@ -173,9 +173,10 @@ class Version:
         many = len(sample_ids) > 1
         asked = self._asked(tuple(sample_ids), (*names, *columns), None, is_batch=many)
         norm = self._norm_for(names)
-        stackings = [Stacking(self.schema, names, columns, out, norm) for _ in sample_ids]
-        self.session.fetch_planes(asked, self._headers, [each.planes for each in stackings])
-        return [each.done() for each in stackings]
+        stacking = self._stacking(tuple(names), tuple(columns), norm)
+        stacks = [stacking.one(out) for _ in sample_ids]
+        self.session.fetch_planes(asked, self._headers, [each.planes for each in stacks])
+        return [each.done() for each in stacks]
 
     def locations(
         self, sample_ids: Sequence[str], names: Sequence[str] | None = None
@@ -253,6 +254,17 @@ class Version:
             raise self._no_such(sample_ids, wanted)
         place = self.dataset, self.number, self._headers[SCHEMA_HEADER], shapes
         return Asked(*place, sample_ids, wanted, tokens, is_batch)
+
+    def _stacking(self, names: tuple[str, ...], columns: tuple[str, ...], norm: FinalNorm | None) -> Stacking:
+        """Return how these are stacked, worked out once: a trainer asks for the same with each sample."""
+        found = self._stackings.get((names, columns))
+        if found is None:
+            found = self._stackings[names, columns] = Stacking(self.schema, names, columns, norm)
+        return found
+
+    @cached_property
+    def _stackings(self) -> dict[tuple[tuple[str, ...], tuple[str, ...]], Stacking]:
+        return {}
 
     @cached_property
     def _shapes(self) -> dict[str, Shape]:

@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,18 +87,20 @@ class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
 
     def _read(self, rows: Sequence[int]) -> list[dict[str, torch.Tensor]]:
         made: list[torch.Tensor] = []
-
-        def states(n_tokens: int, n_slots: int, width: int, dtype: str) -> NDArray[np.generic]:
-            made.append(self._memory.empty((n_tokens, n_slots, width), DTYPES[dtype]))
-            return _bits(made[-1], dtype)
-
         ids = [self._sample_id(row) for row in rows]
-        stacks = self._held.stacks(ids, self._slots, ("input_ids",), out=states)
+        stacks = self._held.stacks(ids, self._slots, ("input_ids",), out=partial(self._states, made))
         # Those before the last were made for an answer that was asked for again.
         return [
             {"hidden_states": tensor, "token_ids": torch.from_numpy(_long(stack.tokens["input_ids"]))}
             for tensor, stack in zip(made[-len(rows) :], stacks, strict=True)
         ]
+
+    def _states(
+        self, made: list[torch.Tensor], n_tokens: int, n_slots: int, width: int, dtype: str
+    ) -> NDArray[np.generic]:
+        """Add a tensor to those that were made, and return it as numpy knows it."""
+        made.append(self._memory.empty((n_tokens, n_slots, width), DTYPES[dtype]))
+        return _bits(made[-1], dtype)
 
     def get_generated(self, hs_transfer_params: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Refuse: what a dataset holds was made before."""

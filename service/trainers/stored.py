@@ -23,6 +23,7 @@ class StoredVersion:
 
     def __init__(self, reference: DatasetReference) -> None:
         self.reference = reference
+        self._stackings: dict[tuple[tuple[str, ...], tuple[str, ...]], Stacking] = {}
 
     def __reduce__(self) -> tuple[type[Self], tuple[DatasetReference]]:
         return type(self), (self.reference,)
@@ -61,16 +62,15 @@ class StoredVersion:
         out: MakeStates = new_states,
     ) -> Stack:
         snapshot = self._snapshot
-        norm = snapshot.final_norm() if FINAL_NORMED in names else None
-        stacking = Stacking(snapshot.schema, names, columns, out, norm)
         at = snapshot.place(sample_id)
         part = snapshot.part(at)
-        planes = dict(stacking.planes(at.n_tokens))
+        stack = self._stacking(tuple(names), tuple(columns)).one(out)
+        planes = stack.planes(at.n_tokens)
         for name in columns:
             values = part.read_tokens(at.row_start, at.n_tokens, name)
             planes.pop(name)[:] = values.view(np.uint8).reshape(at.n_tokens, -1)
         part.read_planes(at.row_start, at.n_tokens, planes)
-        return stacking.done()
+        return stack.done()
 
     @property
     def asks(self) -> bool:
@@ -85,6 +85,15 @@ class StoredVersion:
         out: MakeStates = new_states,
     ) -> list[Stack]:
         return [self.stack(sample_id, names, columns, out=out) for sample_id in sample_ids]
+
+    def _stacking(self, names: tuple[str, ...], columns: tuple[str, ...]) -> Stacking:
+        """Return how these are stacked, worked out once: a trainer asks for the same with each sample."""
+        found = self._stackings.get((names, columns))
+        if found is None:
+            snapshot = self._snapshot
+            norm = snapshot.final_norm() if FINAL_NORMED in names else None
+            found = self._stackings[names, columns] = Stacking(snapshot.schema, names, columns, norm)
+        return found
 
     @cached_property
     def _snapshot(self) -> Snapshot:

@@ -179,6 +179,20 @@ def test_any_size_of_pieces_gives_the_same(
         assert rows.tensors["final"].tobytes() == sample.tensors["final"][first:end].tobytes()
 
 
+def test_what_is_read_in_part_is_read_on(
+    version: Version, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preadv = os.preadv
+
+    def reading_some(fd: int, buffers: list[memoryview], offset: int) -> int:
+        return preadv(fd, [buffers[0][:500]], offset)
+
+    monkeypatch.setattr(os, "preadv", reading_some)
+    sample = written.samples[0]
+    rows = version.tensors(sample.sample_id, ["final"])
+    assert rows.tensors["final"].tobytes() == sample.tensors["final"].tobytes()
+
+
 def test_open_files_are_bounded(version: Version, written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "OPEN_FILES", 2)
     reader = direct.DirectReader(check=True)
