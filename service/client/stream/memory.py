@@ -42,14 +42,15 @@ class Memory:
         return self.take(n_bytes).view(dtype).view(shape)
 
     def _used_before(self, n_bytes: int) -> NDArray[np.uint8] | None:
+        """Return what was used last and is large enough: it may still lie in the processor's cache."""
         for _ in range(len(self._free)):
             try:
-                buffer = self._free.popleft()
+                buffer = self._free.pop()
             except IndexError:  # another thread took it
                 return None
             if n_bytes <= len(buffer) <= 2 * rounded(n_bytes):
                 return buffer
-            self._free.append(buffer)
+            self._free.appendleft(buffer)
         return None
 
 

@@ -43,6 +43,17 @@ def test_much_larger_memory_is_not_spent_on_little() -> None:
     assert memory.take(990_000).data_ptr() == place
 
 
+def test_what_was_used_last_is_used_first() -> None:
+    memory = Memory()
+    taken = [memory.take(1000) for _ in range(3)]
+    places = [tensor.data_ptr() for tensor in taken]
+    while taken:
+        del taken[0]
+    assert [memory.take(1000).data_ptr() for _ in range(3)] == places[-1:] * 3
+    held = [memory.take(1000) for _ in range(3)]
+    assert [tensor.data_ptr() for tensor in held] == places[::-1]
+
+
 def test_only_some_is_kept() -> None:
     memory = Memory(kept=2)
     taken = [memory.take(100) for _ in range(5)]
