@@ -1,12 +1,17 @@
-"""What the table of measurements says of vLLM's rows, without a vLLM: the goal, and that it is not there."""
+"""The table of measurements, a line a row; vLLM's rows without a vLLM: the goal, and that it is not there."""
 
+import io
 import math
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.bench import __main__ as bench
 from tests.bench import vllm_capture
+from tests.bench.row import Row
 from tests.with_vllm.measure import Way
 
 RATES: dict[Way, list[float]] = {
@@ -37,3 +42,45 @@ def test_without_a_vllm_the_row_says_how_to_get_one(tmp_path: Path, monkeypatch:
     )
     assert bench.value_of(row) == ""
     assert bench.as_data("vllm_capture", row)["value"] is None
+
+
+NAME = "four connections, two processes, of a service on the same machine"
+ROWS = [
+    Row("plain", 3.0, "GB/s"),
+    Row(NAME, 123456.0, "answer tokens/s", 0.91, "four bare sockets, sendfile", 0.95),
+    Row("first byte", 4.2, "ms", None, None, 5.0, at_most=True),
+    Row("not measured: there is none here", math.nan, "GB/s"),
+]
+
+
+def printed(**console: Any) -> list[str]:
+    stream = io.StringIO()
+    bench.show(Console(file=stream, color_system=None, **console), "serve", ROWS)
+    return [line.rstrip() for line in stream.getvalue().splitlines() if line.strip()]
+
+
+def test_a_log_has_each_row_in_a_line_of_its_own_with_all_that_it_says() -> None:
+    title, plain, row, first, not_measured = printed(width=80)
+    assert title.split() == ["serve", "value", "unit", "ratio", "over", "goal"]
+    assert plain.split() == ["plain", "3", "GB/s"]
+    assert re.split(r" {2,}", row) == [
+        NAME,
+        "123,456",
+        "answer tokens/s",
+        "0.91",
+        "four bare sockets, sendfile",
+        ">= 0.95",
+        "BELOW",
+    ]
+    assert first.endswith("<= 5  holds")
+    assert not_measured == "serve: not measured: there is none here"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+def test_a_terminal_has_a_line_a_row_and_cuts_no_figure(width: int) -> None:
+    lines = printed(width=width, force_terminal=True)
+    assert len(lines) == 1 + len(ROWS)
+    assert max(map(len, lines)) <= width
+    assert re.search(r"123,456  answer tokens/s +0\.91 .*>= 0\.95  BELOW$", lines[2])
+    assert lines[2].startswith(NAME if width >= 120 else NAME[:10])
+    assert ("four bare sockets" in lines[2]) is (width >= 160)

@@ -1,4 +1,4 @@
-"""Run the measurements and print them as a table; a figure below its goal is marked and fails nothing."""
+"""Run the measurements and print each as a table; a figure below its goal is marked and fails nothing."""
 
 import argparse
 import importlib
@@ -9,10 +9,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 from tests.bench.row import Row
+
+_ANY_WIDTH = 1000
+"""Of a log: no row is cut there, and a table is only as wide as it must be."""
 
 
 def measurements() -> dict[str, Callable[[], list[Row]]]:
@@ -26,22 +30,58 @@ def measurements() -> dict[str, Callable[[], list[Row]]]:
     return found
 
 
-def table_of(rows: dict[str, list[Row]]) -> Table:
-    """Return the rows as a table."""
-    table = Table("measurement", "value", "unit", "ratio", "over", "goal", "")
-    for name, measured in rows.items():
-        for row in measured:
-            verdict = {None: "", True: "holds", False: "BELOW" if not row.at_most else "ABOVE"}[row.holds]
-            table.add_row(
-                f"{name}: {row.name}",
-                value_of(row),
-                row.unit,
-                "" if row.ratio is None else f"{row.ratio:.2f}",
-                row.baseline or "",
-                "" if row.goal is None else f"{'<=' if row.at_most else '>='} {row.goal:g}",
-                verdict,
-            )
+def show(console: Console, name: str, rows: list[Row]) -> None:
+    """Print a measurement, one line a row: in a log as wide as it must be, on a terminal as wide as that is.
+
+    Where a terminal is too narrow, what a row is over goes first, then the ends of the names.
+    """
+    measured = [row for row in rows if not math.isnan(row.value)]
+    if measured:
+        if not console.is_terminal:
+            console = Console(file=console.file, width=_ANY_WIDTH)
+        console.print(_fitting(console, name, measured))
+    for row in rows:
+        if math.isnan(row.value):
+            console.print(f"{name}: {row.name}", soft_wrap=True, highlight=False, markup=False)
+    console.print()
+
+
+def _fitting(console: Console, name: str, rows: list[Row]) -> Table:
+    whole = table_of(name, rows)
+    if console.measure(whole, options=_any_width(console)).maximum <= console.width:
+        return whole
+    narrow = table_of(name, rows, with_over=False)
+    lacking = console.measure(narrow, options=_any_width(console)).maximum - console.width
+    if lacking > 0:
+        narrow.columns[0].max_width = max(max(len(row.name) for row in rows) - lacking, 1)
+    return narrow
+
+
+def _any_width(console: Console) -> ConsoleOptions:
+    return console.options.update(width=_ANY_WIDTH)
+
+
+def table_of(name: str, rows: list[Row], *, with_over: bool = True) -> Table:
+    """Return the rows of one measurement as a table that it is the title of."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for title in ("value", "unit", "ratio", *(["over"] if with_over else []), "goal", ""):
+        justify: JustifyMethod = "right" if title in ("value", "ratio", "goal") else "left"
+        table.add_column(title, no_wrap=True, justify=justify)
+    for row in rows:
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        goal = "" if row.goal is None else f"{'<=' if row.at_most else '>='} {row.goal:g}"
+        over = [row.baseline or ""] if with_over else []
+        cells = (row.name, value_of(row), row.unit, ratio, *over, goal, verdict_of(row))
+        table.add_row(*map(Text, cells))
     return table
+
+
+def verdict_of(row: Row) -> str:
+    """Return whether a row reaches its goal, nothing for one without."""
+    if row.holds is None:
+        return ""
+    return "holds" if row.holds else "ABOVE" if row.at_most else "BELOW"
 
 
 def value_of(row: Row) -> str:
@@ -65,14 +105,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print a line of JSON a row")
     asked = parser.parse_args()
     console = Console()
-    rows = {}
     for name in asked.names or known:
-        rows[name] = known[name]()
+        rows = known[name]()
         if asked.json:
-            for row in rows[name]:
+            for row in rows:
                 console.out(json.dumps(as_data(name, row)))
-    if not asked.json:
-        console.print(table_of(rows))
+        else:
+            show(console, name, rows)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ measured as the other has it. Beside it reading alone, `get_cached` row by row: 
 that their bytes are copied once to have been read. Skipped where speculators is not there.
 """
 
+import math
 import multiprocessing
 import os
 import statistics
@@ -85,7 +86,7 @@ Measure = tuple[str, int]
 def run() -> list[Row]:
     """Measure wide samples, with a warm page cache and without, and the demo's where there are some."""
     if not (ENVIRONMENT / "speculators").is_dir():
-        return [Row("skipped: speculators is not there, `make train-demo` brings it", 0, "")]
+        return [Row("not measured: speculators is not there, `make train-demo` brings it", math.nan, "")]
     rows: list[Row] = []
     with bench_folder() as folder, ExitStack() as stack:
         make_wide(folder)
