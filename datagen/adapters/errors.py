@@ -1,5 +1,6 @@
 """The error of somebody else's file: what is wrong with it, by name."""
 
+import os
 from pathlib import Path
 
 from schemas.errors import StrataError
@@ -16,3 +17,9 @@ def refused(file: Path, kind: str, message: str, repair: str | None = None) -> F
     """Return the error of one thing that is wrong with a file."""
     problem = Problem(where=str(file), kind=kind, message=message, repair=repair)
     return ForeignFileError("the file cannot be read", [problem])
+
+
+def unreadable(file: Path, error: OSError) -> ForeignFileError:
+    """Return the error of a file that the system does not let us read."""
+    message = f"expected a file that can be read, got: {os.strerror(error.errno or 0).lower()}"
+    return refused(file, "file", message, "look at its permissions, and at the disk that it lies on")

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from datagen.adapters.errors import ForeignFileError, refused
+from datagen.adapters.folder_walk import files_below
 from datagen.adapters.foreign_layouts import IDS, SCALES, Layout, layout_of
 from datagen.adapters.foreign_samples import ForeignSample, Slot
 from datagen.adapters.safe_loading import is_known, load
@@ -25,14 +26,14 @@ _FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 def files_of(paths: Sequence[Path]) -> tuple[list[Path], list[Problem]]:
     """Return the files that were named, and of folders those of tensors at any depth, `2` before `10`."""
     files: list[Path] = []
-    problems = []
+    problems: list[Problem] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(
-                (file for file in path.rglob("*") if file.is_file() and is_known(file)), key=_natural
-            )
+            below, unread = files_below(path)
+            inside = sorted((file for file in below if is_known(file)), key=_natural)
             files += inside
-            if not inside:
+            problems += unread
+            if not inside and not unread:
                 message = (
                     "expected files of tensors (.safetensors, .pt, .ckpt, .ckpt.gz), got a folder of none"
                 )
@@ -72,7 +73,7 @@ def sample_of(file: Path, content: object, *, views: bool = False) -> ForeignSam
     layout = layout_of(content)
     if layout is None:
         got = (
-            ", ".join(map(repr, list(content)[:8]))
+            ", ".join(map(repr, list(content)[:8])) or "nothing"
             if isinstance(content, Mapping)
             else type(content).__name__
         )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.errors import refused
+from datagen.adapters.errors import refused, unreadable
 from datagen.adapters.read_at import read_at
 from datagen.store.dtypes import NUMPY_DTYPES
 
@@ -31,8 +31,9 @@ _DTYPES: Mapping[str, np.dtype[np.generic]] = {
 _ITEM_BYTES: Mapping[str, int] = {
     **{name: dtype.itemsize for name, dtype in _DTYPES.items()},
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
-    "I16": 2,
-    "F64": 8,
+    **dict.fromkeys(("I16", "U16"), 2),
+    "U32": 4,
+    **dict.fromkeys(("F64", "U64"), 8),
 }
 """Of the dtypes whose tensors can be read; those of fewer bits than 8 are none of them."""
 
@@ -59,9 +60,10 @@ def placed_in(file: Path) -> dict[str, Placed]:
     except FileNotFoundError as error:
         message = "expected a file, got none of this name"
         raise refused(file, "file", message, "check how its path is written") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        told = os.strerror(error.errno or 0).lower() if isinstance(error, OSError) else str(error)
-        told = told.partition("\n")[0].strip().rstrip(".")[:200]
+    except OSError as error:
+        raise unreadable(file, error) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        told = str(error).partition("\n")[0].strip().rstrip(".")[:200]
         message = f"expected a whole safetensors file, got {told}"
         raise refused(file, "damaged", message, "copy it again, or make it again: it was cut off") from error
     return placed

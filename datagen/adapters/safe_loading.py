@@ -5,8 +5,10 @@ and refuses everything else before it runs (source: torch, `_weights_only_unpick
 either: a file that its writer cuts while it is mapped kills the process that reads it.
 """
 
+import errno
 import gzip
 import io
+import os
 import pickle
 import warnings
 import zipfile
@@ -16,8 +18,8 @@ from typing import IO
 
 import torch
 
-from datagen.adapters.errors import ForeignFileError, refused
-from datagen.adapters.unmapped_tensors import UnplacedError, safetensors_in, with_integers
+from datagen.adapters.errors import ForeignFileError, refused, unreadable
+from datagen.adapters.unmapped_tensors import UnplacedError, check_plain, safetensors_in, with_integers
 
 SAFETENSORS = ".safetensors"
 TORCH = (".pt", ".pth", ".ckpt", ".bin")
@@ -59,12 +61,15 @@ def load(file: Path, *, states: bool = True) -> object:
     Without `states` the values of floating tensors may be any, and are not read where the file's form allows
     that. Raises `ForeignFileError` for a file that is not there, is cut off, or holds what would run.
     """
+    if os.path.exists(file) and not os.path.isfile(file):
+        message = "expected a file, got a folder or a pipe of this name"
+        raise refused(file, "file", message, "take it away, or give it another name")
     if file.name.endswith(SAFETENSORS):
         return safetensors_in(file, states=states)
     try:
         if file.name.endswith(GZIP):
             with gzip.open(file) as stream:
-                return _load_torch(io.BytesIO(_unpacked(file, stream)))
+                return _load_whole(file, io.BytesIO(_unpacked(file, stream)))
         is_stored = _is_stored(file)
         with open(file, "rb") as stream:
             return _load_stored(file, stream, states=states or not is_stored)
@@ -78,6 +83,9 @@ def load(file: Path, *, states: bool = True) -> object:
         repair = "nothing else is unpickled, for it could run anything; save its tensors alone"
         raise refused(file, "pickle", message, repair) from error
     except _BROKEN as error:
+        # EINVAL is of a place before the beginning, to which a damaged archive's directory leads.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise unreadable(file, error) from error
         if (other := _of_another_kind(file)) is not None:
             raise other from error
         message = f"expected a whole file of torch.save, got {_first(error) or type(error).__name__}"
@@ -86,12 +94,12 @@ def load(file: Path, *, states: bool = True) -> object:
 
 def _load_stored(file: Path, stream: io.BufferedReader, *, states: bool) -> object:
     if states:
-        return _load_torch(stream)
+        return _load_whole(file, stream)
     try:
         return with_integers(file, _load_torch(stream, device="meta"))
-    except UnplacedError:  # of a torch before it kept places, or a tensor that has none
+    except (UnplacedError, NotImplementedError):  # of a torch that keeps no places, or of no plain tensor
         stream.seek(0)
-        return _load_torch(stream)
+        return _load_whole(file, stream)
 
 
 def _of_another_kind(file: Path) -> ForeignFileError | None:
@@ -140,6 +148,12 @@ def _most_bytes(file: Path) -> int:
 def _too_large(file: Path, most: int) -> ForeignFileError:
     message = f"expected at most {most:,} bytes when unpacked, got more"
     return refused(file, "damaged", message, "save its tensors again, without packing them")
+
+
+def _load_whole(file: Path, stream: IO[bytes]) -> object:
+    content = _load_torch(stream)
+    check_plain(file, content)
+    return content
 
 
 def _load_torch(file: IO[bytes], device: str = "cpu") -> object:

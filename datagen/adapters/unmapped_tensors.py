@@ -18,6 +18,9 @@ from datagen.adapters.read_at import read_at
 _DTYPES: Mapping[str, torch.dtype] = {
     "BOOL": torch.bool,
     "U8": torch.uint8,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+    "U64": torch.uint64,
     "I8": torch.int8,
     "I16": torch.int16,
     "I32": torch.int32,
@@ -67,9 +70,31 @@ def with_integers(file: Path, content: object) -> object:
     return content
 
 
+def check_plain(file: Path, content: object) -> None:
+    """Raise `ForeignFileError` where a file holds a tensor that is no plain array of numbers in memory."""
+    if isinstance(content, Tensor):
+        if not _is_plain(content) or content.device.type != "cpu":
+            layout = str(content.layout).removeprefix("torch.")
+            kind = "nested" if content.is_nested else "quantised" if content.is_quantized else layout
+            message = f"expected plain tensors with values, got a {kind} one on {content.device.type}"
+            raise refused(file, "layout", message, "save its numbers as they are used")
+    elif isinstance(content, Mapping):
+        for value in content.values():
+            check_plain(file, value)
+    elif isinstance(content, list | tuple):
+        for value in content:
+            check_plain(file, value)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
+
+
 def _with_values(file: Path, tensor: Tensor) -> Tensor:
+    if not _is_plain(tensor):
+        raise UnplacedError
     start = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
-    if start is None or tensor.layout is not torch.strided:
+    if start is None:
         raise UnplacedError
     if tensor.dtype.is_floating_point:
         return _shape_alone(tensor.dtype, tensor.shape)

@@ -85,7 +85,11 @@ def flags_problems(labels: Sequence[str], said_by: str, facts: Sequence[Facts]) 
         f"expected {said}, as the flag of the final norm says in all of {len(facts)} files, got {labels[-1]} "
         f"{as_said(said_by)}"
     )
-    repair = f"write {OPTION} {','.join([*labels[:-1], str(said)])}, or make the files' flags right"
+    right = [*labels[:-1], str(said)]
+    write = (
+        f"write {OPTION} {','.join(right)}" if len(set(right)) == len(right) else f"say {said} of the last"
+    )
+    repair = f"{write}, or make the files' flags right"
     yield Problem(where=facts[0].slots[-1].name, kind="norm_state", message=message, repair=repair)
 
 

@@ -305,11 +305,17 @@ def _raise_errors(headline: str, problems: Sequence[Problem]) -> None:
 
 
 def _refusals(seen: Sequence[Facts | Refusal]) -> list[Problem]:
+    """Return what is wrong with the files, what is the same of many of them once."""
+    alike: dict[tuple[str, str], list[Problem]] = {}
+    for one in (one for one in seen if isinstance(one, Refusal)):
+        for problem in one.problems:
+            by_path = problem.where.startswith(str(one.listed.path))
+            where = problem.where if by_path else f"{one.listed.name}: {problem.where}"
+            named = problem.model_copy(update={"where": where})
+            alike.setdefault((problem.kind, problem.message), []).append(named)
     return [
-        problem.model_copy(update={"where": f"{one.listed.name}: {problem.where}"})
-        for one in seen
-        if isinstance(one, Refusal)
-        for problem in one.problems
+        first.model_copy(update={"where": f"{first.where} and {len(others)} more" if others else first.where})
+        for first, *others in alike.values()
     ]
 
 

@@ -1,11 +1,13 @@
 """Other libraries' files as they come: whole ones into slots, all others refused by name, and nothing run."""
 
+import errno
 import gzip
 import io
 import os
 import pickle
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -183,6 +185,63 @@ def test_what_is_no_hidden_states_is_refused_by_name(content: object, told: str,
     assert told in refusal(file)
 
 
+@pytest.mark.parametrize("states", [True, False])
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (IDS.to_sparse(), "got a sparse_coo one on cpu"),
+        (IDS.to("meta"), "got a strided one on meta"),
+    ],
+)
+def test_a_tensor_that_is_no_plain_one_is_refused(
+    ids: torch.Tensor, told: str, states: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "data_0.pt"
+    torch.save({"hidden_states": [torch.zeros(T, H)], "input_ids": ids}, file)
+    with pytest.raises(ForeignFileError, match=f"expected plain tensors with values, {told}"):
+        load(file, states=states)
+
+
+@pytest.mark.parametrize("name", ["data_0.pt", "hs_0.safetensors"])
+def test_what_is_no_file_is_not_opened(name: str, tmp_path: Path) -> None:
+    """A pipe would be waited for, without an end."""
+    os.mkfifo(tmp_path / name)
+    assert refusal(tmp_path / name) == "expected a file, got a folder or a pipe of this name"
+    (tmp_path / "broken.pt").symlink_to(tmp_path / "none")
+    assert refusal(tmp_path / "broken.pt") == "expected a file, got none of this name"
+
+
+@pytest.mark.parametrize("name", ["data_0.pt", "hs_0.safetensors"])
+def test_a_file_that_may_not_be_read_is_not_called_cut_off(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(b"PK")
+
+    def denied(*_given: object, **_more: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(file))
+
+    monkeypatch.setattr("builtins.open", denied)
+    monkeypatch.setattr("zipfile.ZipFile", denied)
+    assert refusal(file) == "expected a file that can be read, got: permission denied"
+
+
+def test_without_states_floats_are_shapes_and_integers_are_read(tmp_path: Path) -> None:
+    mask = torch.tensor([[0, 1] * T])[:, :T]  # a view, of a stride
+    content = {"input_ids": IDS, "loss_mask": mask, "hidden_states": (states(T, H), states(T, H).half())}
+    torch.save(content, tmp_path / "data_0.pt")
+    save_file({"token_ids": IDS, "hidden_states": states(T, K, H)}, tmp_path / "hs_0.safetensors")
+    found: Any = load(tmp_path / "data_0.pt", states=False)
+    assert found["input_ids"].tolist() == IDS.tolist()
+    assert found["loss_mask"].tolist() == mask.tolist()
+    assert [(slot.dtype, slot.shape) for slot in found["hidden_states"]] == [
+        (torch.float32, (T, H)),
+        (torch.float16, (T, H)),
+    ]
+    found = load(tmp_path / "hs_0.safetensors", states=False)
+    assert (found["token_ids"].tolist(), found["hidden_states"].shape) == (IDS.tolist(), (T, K, H))
+
+
 def test_every_problem_of_a_file_at_once(tmp_path: Path) -> None:
     file = tmp_path / "data_0.pt"
     torch.save({"input_ids": states(T), "hidden_states": [states(T), 3]}, file)
@@ -221,6 +280,13 @@ def test_a_folder_gives_its_files_by_number(tmp_path: Path) -> None:
     files, problems = files_of([tmp_path])
     assert [file.name for file in files] == ["data_2.ckpt.gz", "data_10.ckpt", "x.safetensors"]
     assert not problems
+    elsewhere = tmp_path / "elsewhere" / "rows_2000-4000"
+    (tmp_path / "linked").mkdir()
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "data_2000.ckpt").touch()
+    (elsewhere / "again").symlink_to(elsewhere)
+    (tmp_path / "linked" / "rows").symlink_to(elsewhere)
+    assert files_of([tmp_path / "linked"]) == ([tmp_path / "linked" / "rows" / "data_2000.ckpt"], [])
     (tmp_path / "empty").mkdir()
     assert "got a folder of none" in files_of([tmp_path / "empty"])[1][0].message
 

@@ -141,6 +141,26 @@ def test_a_safetensors_file_that_was_cut_is_left_out(now: Path, tmp_path: Path) 
     assert all("expected a whole safetensors file" in told for told in found.values())
 
 
+def test_pipes_and_broken_links_are_left_out_and_linked_folders_are_looked_into(
+    folder: Path, tmp_path: Path
+) -> None:
+    first, second, third = (folder / f"data_{number}.pt" for number in (2, 5, 8))
+    first.unlink()
+    os.mkfifo(first)
+    second.unlink()
+    second.symlink_to(tmp_path / "none")
+    (tmp_path / "elsewhere").mkdir()
+    shutil.move(third, tmp_path / "elsewhere" / third.name)
+    (folder / "more").symlink_to(tmp_path / "elsewhere")
+    plan, done = ingest(unproven("speculators-v1", [folder], tmp_path))
+    found = left_out(plan, done)
+    assert done.n_samples == len(LENGTHS) - 2
+    assert found[first.name].startswith(
+        f"unreadable_record: {first}: expected a file, got a folder or a pipe"
+    )
+    assert found[second.name].startswith(f"unreadable_record: {second}: expected a file, got none of this")
+
+
 def test_files_that_are_gone_are_told_as_gaps(folder: Path, now: Path, tmp_path: Path) -> None:
     for name in ("data_3.pt", "data_4.pt", "data_7.pt"):
         next(folder.rglob(name)).unlink()
@@ -286,7 +306,8 @@ def test_where_nothing_can_be_taken_nothing_is_written(folder: Path, tmp_path: P
         change(file, without_a_mask)
     with pytest.raises(IngestError, match="none of the files can be brought in") as error:
         plan_ingest(unproven("speculators-v1", [folder], tmp_path), 2)
-    assert len(error.value.problems) == len(LENGTHS)
+    (problem,) = error.value.problems
+    assert problem.where == f"data_0.pt: loss_mask and {len(LENGTHS) - 1} more"
     assert not (tmp_path / "back").exists()
     _, done = ingest(unproven("speculators-v1", [folder], tmp_path, masks="ones"))
     assert done.n_samples == len(LENGTHS)
