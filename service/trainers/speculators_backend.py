@@ -24,7 +24,7 @@ from service.client.rows import BITS
 from service.client.stream.memory import Memory
 from service.trainers.errors import TrainerError
 from service.trainers.held import KEY_VARIABLE, Held, open_held
-from service.trainers.kept_memory import keep_freed_memory
+from service.trainers.kept_memory import KeptMemory, keep_freed_memory
 from service.trainers.prepared import open_prepared, read_sample_ids
 
 NAME = "strata"
@@ -57,13 +57,14 @@ class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
     def _begin(self) -> None:
         """Make what each process has of its own."""
         self._sample_ids: NDArray[np.uint8] | None = None
+        self._kept: KeptMemory | None = None
         self._memory = Memory(kept=BUFFERS_KEPT)
         self._expected: dict[int, dict[str, torch.Tensor]] = {}
         _hear_of_batches()
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker reads the list of rows by itself: that costs less than to send it.
-        own = ("_sample_ids", "_memory", "_expected")
+        own = ("_sample_ids", "_kept", "_memory", "_expected")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -72,6 +73,8 @@ class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
 
     def get_cached(self, file_idx: int) -> dict[str, torch.Tensor]:
         """Return a row's states and token ids; raises what the dataset raises where they cannot be read."""
+        if self._kept is not None:
+            self._kept.bound()
         expected = self._expected.pop(file_idx, None)
         return expected if expected is not None else self._read([file_idx])[0]
 
@@ -111,7 +114,7 @@ class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
     def _sample_id(self, row: int) -> str:
         if self._sample_ids is None:
             if self._keep_memory:
-                keep_freed_memory()
+                self._kept = keep_freed_memory()
             self._sample_ids = read_sample_ids(self._folder, self._n_rows)
         if not 0 <= row < len(self._sample_ids):
             raise IndexError(f"expected a row between 0 and {len(self._sample_ids) - 1}, got {row}")

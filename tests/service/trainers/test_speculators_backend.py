@@ -203,8 +203,14 @@ def test_damage_is_an_error_that_names_it_and_never_a_sample_left_out(tmp_path: 
 def test_it_is_reached_by_the_plug_in_point(
     root: Path, prepared: Prepared, files: FileTransfer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept: list[int] = []
-    monkeypatch.setattr(speculators_backend, "keep_freed_memory", lambda: kept.append(1))
+    kept: list[SimpleNamespace] = []
+    bounded: list[int] = []
+
+    def keeping() -> SimpleNamespace:
+        kept.append(SimpleNamespace(bound=lambda: bounded.append(len(kept))))
+        return kept[-1]
+
+    monkeypatch.setattr(speculators_backend, "keep_freed_memory", keeping)
     register()
     register()
     backend = HiddenStatesBackend.registry[NAME]
@@ -219,7 +225,9 @@ def test_it_is_reached_by_the_plug_in_point(
     assert_same(ours, files.get_cached(1))
     transfer.get_cached(0)
     pickle.loads(pickle.dumps(transfer)).get_cached(0)
-    assert kept == [1, 1]  # once in a process, a worker's too
+    assert len(kept) == 2  # once in a process, a worker's too
+    transfer.get_cached(0)
+    assert bounded == [1, 2]  # between rows
     with pytest.raises(TrainerError, match="expected --strata-source"):
         backend.from_train_args(parser.parse_args([]), str(prepared.folder))
     with pytest.raises(TrainerError, match="nothing is generated"):
