@@ -49,7 +49,7 @@ NORMED_BY_READER = frozenset(
 )
 """The model types whose final norm its reader runs; it ends with an error for any other."""
 _NAME_BYTES = 120
-_ENDS_IN_ID = re.compile(r"\.[0-9a-f]{64}\Z")
+_ENDS_IN_ID = re.compile(r"\.[0-9a-fA-F]{64}\Z")
 
 
 class ModelOptFormat(TorchFileFormat):
@@ -69,8 +69,13 @@ class ModelOptFormat(TorchFileFormat):
         return one_dtype(source, source.wiring.fc, "aux_hidden_states")
 
     def names(self, rows: Sequence[Row]) -> list[str]:
-        samples = Counter(row.location.conversation_id for row in rows)
-        return [f"{STATES}/{_file_name(row, samples[row.location.conversation_id])}.pt" for row in rows]
+        said = [_file_name(row.location.conversation_id) for row in rows]
+        # Some disks take `A` and `a` for one name.
+        samples = Counter(name.casefold() for name in said)
+        return [
+            f"{STATES}/{_apart(name, row, samples[name.casefold()])}.pt"
+            for name, row in zip(said, rows, strict=True)
+        ]
 
     def content(self, row: Row, source: Source) -> object:
         target = source.wiring.target
@@ -99,16 +104,22 @@ class ModelOptFormat(TorchFileFormat):
         )
 
 
-def _file_name(row: Row, n_samples: int) -> str:
-    """Return a conversation's id as a file may be called; of one of several samples, with the sample's own.
+def _file_name(conversation_id: str) -> str:
+    """Return a conversation's id as a file may be called.
 
     Characters that a file's name cannot hold are written as in a URL, and a long id ends in its digest.
+
+    >>> _file_name("a/b"), _file_name(".a"), _file_name("")
+    ('a%2Fb', '%2Ea', '%')
     """
-    said = row.location.conversation_id
-    name = quote(said, safe=" ", errors="surrogatepass")
+    name = quote(conversation_id, safe=" ", errors="surrogatepass") or "%"
     name = f"%2E{name[1:]}" if name.startswith(".") else name
     if len(name) > _NAME_BYTES:
-        digest = sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = sha256(conversation_id.encode("utf-8", "surrogatepass")).hexdigest()
         name = f"{name[: _NAME_BYTES - 65]}.{digest}"
-    # What ends as a sample's name does gets one too, so that no two files are called the same.
+    return name
+
+
+def _apart(name: str, row: Row, n_samples: int) -> str:
+    """Return the name with the sample's own where several samples have it, or it ends as one that has."""
     return f"{name}.{row.location.sample_id}" if n_samples > 1 or _ENDS_IN_ID.search(name) else name

@@ -168,6 +168,8 @@ def test_modelopt_names_files_by_conversations_each_once() -> None:
     one, two = "1" * 64, "2" * 64
     assert names(("a", one), ("b", two)) == ["hidden_states/a.pt", "hidden_states/b.pt"]
     assert names(("a", one), ("a", two)) == [f"hidden_states/a.{one}.pt", f"hidden_states/a.{two}.pt"]
+    cased = names(("a", one), ("A", two))
+    assert cased == [f"hidden_states/a.{one}.pt", f"hidden_states/A.{two}.pt"]
     odd = names(("../x", one), (".hid", two), ("ü" * 400, "3" * 64), ("\ud800", "4" * 64))
     assert odd[:2] == ["hidden_states/%2E.%2Fx.pt", "hidden_states/%2Ehid.pt"]
     assert all(len(Path(path).name.encode()) < 255 for path in odd)
