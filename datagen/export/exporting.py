@@ -149,7 +149,8 @@ def plan_export(asked: Asked) -> ExportPlan:
     """Return what will be written; nothing is.
 
     Raises `ExportError` with the problems of `strata check` where dataset and trainer do not mean the same,
-    `ConfigError` for a format or a tensor that there is not, `NotFoundError` for a dataset or a split.
+    `ConfigError` for a format or a tensor that there is not, `NotFoundError` for a dataset or a split,
+    `GoneError` for a version that gc has swept.
     """
     if asked.format not in FORMATS:
         message = f"expected one of {', '.join(FORMATS)}, got {asked.format!r}"
@@ -157,13 +158,15 @@ def plan_export(asked: Asked) -> ExportPlan:
     file_format = FORMATS[asked.format]
     reference = parse_reference(asked.dataset)
     _refuse_inside(asked.out, reference)
-    snapshot = Dataset.open(open_door(reference.root), reference.dataset).snapshot(reference.version)
+    dataset = Dataset.open(open_door(reference.root), reference.dataset)
+    snapshot = dataset.snapshot(reference.version)
     norm = norm_of(snapshot, asked.target_model)
     pinned = str(reference._replace(version=snapshot.version.number))
     facts = DatasetFacts(pinned, snapshot.schema, snapshot.version, norm)
     trainer = file_format.trainer_of(snapshot.schema)
     wiring, report = judged(facts, trainer, asked.fc, asked.target)
     rows, n_train = rows_of(snapshot, asked.splits)
+    _refuse_gone(dataset, snapshot, rows)
     source = Source(
         snapshot,
         wiring,
@@ -202,6 +205,14 @@ def _refuse_inside(out: Path, reference: DatasetReference) -> None:
         message = f"expected a place outside of the dataset ({dataset}), got one in it"
         problem = Problem(where=str(out), kind="place", message=message, repair="give another --out")
         raise ConfigError("the export cannot be put there", [problem])
+
+
+def _refuse_gone(dataset: Dataset, snapshot: Snapshot, rows: Iterable[Row]) -> None:
+    """Raise `GoneError` where gc has swept what rows lie in; only condemned parts are looked for."""
+    condemned = set(dataset.condemned_parts(snapshot.version))
+    places = {row.location.part_id: row.location for row in rows if row.location.part_id in condemned}
+    for at in places.values():
+        snapshot.part(at).read_tokens(at.row_start, at.n_tokens, "input_ids")
 
 
 def _head(asked: Asked, schema: Schema, wiring: Wiring) -> TargetHead | None:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from datagen.export.exporting import Asked, plan_export, rows_of, run_export
 from datagen.export.folder import IDENTITY
 from datagen.export.listed_files import SUMS, sha256_of
 from datagen.store.errors import CorruptError, NotFoundError, RefusedError
+from datagen.store.gc import condemn, sweep
 from datagen.wiring.cards import read_card
-from schemas.command import UsageError
+from schemas.command import UsageError, guarded
 from schemas.errors import StrataError
 from schemas.records import SplitRule
 from tests.datagen.adapters.exports.builders import LENGTHS, make_dataset, open_dataset
@@ -201,3 +203,20 @@ def test_the_command_that_trains_can_be_pasted_into_a_shell(
     assert flag in plan.next_step
     words = shlex.split(plan.next_step.replace("ModelOpt's", "ModelOpt"))
     assert len([word for word in words if str(out) in word]) == plan.next_step.count("mine & new")
+
+
+def test_a_version_that_gc_has_swept_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = make_dataset(tmp_path)
+    opened = open_dataset(dataset)
+    samples = list(opened.snapshot().index)
+    part = samples[-1].part_id
+    opened.drop(sample.sample_id for sample in samples if sample.part_id == part)
+    condemn(opened, keep_versions=1, grace=timedelta(0))
+    words = ["--format", "speculators", "--out", str(tmp_path / "out"), "--dry-run", "--dataset"]
+    assert guarded(command, [*words, f"{dataset}@1"]) == 0
+    sweep(opened, grace=timedelta(0))
+    assert guarded(command, [*words, f"{dataset}@1"]) == 2
+    assert "these samples are gone" in capsys.readouterr().err
+    assert guarded(command, [*words, dataset]) == 0
