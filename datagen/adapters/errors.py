@@ -19,6 +19,13 @@ def refused(file: Path, kind: str, message: str, repair: str | None = None) -> F
     return ForeignFileError("the file cannot be read", [problem])
 
 
+def check_is_file(file: Path) -> None:
+    """Raise `ForeignFileError` for a folder, or a pipe: that would be waited for without an end."""
+    if os.path.exists(file) and not os.path.isfile(file):
+        message = "expected a file, got a folder or a pipe of this name"
+        raise refused(file, "file", message, "take it away, or give it another name")
+
+
 def unreadable(file: Path, error: OSError) -> ForeignFileError:
     """Return the error of a file that the system does not let us read."""
     message = f"expected a file that can be read, got: {os.strerror(error.errno or 0).lower()}"

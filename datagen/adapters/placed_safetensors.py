@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datagen.adapters.errors import refused, unreadable
+from datagen.adapters.errors import check_is_file, refused, unreadable
 from datagen.adapters.read_at import read_at
 from datagen.store.dtypes import NUMPY_DTYPES
 
@@ -49,6 +49,7 @@ class Placed(NamedTuple):
 
 def placed_in(file: Path) -> dict[str, Placed]:
     """Return what a file holds; raises `ForeignFileError` for one that is not there or is not whole."""
+    check_is_file(file)
     try:
         with open(file, "rb", buffering=0) as raw:
             size_bytes = os.fstat(raw.fileno()).st_size

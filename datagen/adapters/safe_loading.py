@@ -8,7 +8,6 @@ either: a file that its writer cuts while it is mapped kills the process that re
 import errno
 import gzip
 import io
-import os
 import pickle
 import warnings
 import zipfile
@@ -18,7 +17,7 @@ from typing import IO
 
 import torch
 
-from datagen.adapters.errors import ForeignFileError, refused, unreadable
+from datagen.adapters.errors import ForeignFileError, check_is_file, refused, unreadable
 from datagen.adapters.unmapped_tensors import UnplacedError, check_plain, safetensors_in, with_integers
 
 SAFETENSORS = ".safetensors"
@@ -61,11 +60,9 @@ def load(file: Path, *, states: bool = True) -> object:
     Without `states` the values of floating tensors may be any, and are not read where the file's form allows
     that. Raises `ForeignFileError` for a file that is not there, is cut off, or holds what would run.
     """
-    if os.path.exists(file) and not os.path.isfile(file):
-        message = "expected a file, got a folder or a pipe of this name"
-        raise refused(file, "file", message, "take it away, or give it another name")
     if file.name.endswith(SAFETENSORS):
         return safetensors_in(file, states=states)
+    check_is_file(file)
     try:
         if file.name.endswith(GZIP):
             with gzip.open(file) as stream:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from datagen.adapters.errors import ForeignFileError
+from datagen.adapters.errors import ForeignFileError, check_is_file
 from datagen.adapters.imports.format import ForeignRow, Listed
 from schemas.boundary import EMBED, FINAL
 from schemas.problem import Problem
@@ -101,6 +101,7 @@ def folders_of(paths: Sequence[Path]) -> list[Path]:
 def read_manifest(folder: Path, what: str) -> Mapping[str, Any]:
     """Return a cache's manifest; raises `ForeignFileError` where there is none that can be read."""
     path = folder / MANIFEST
+    check_is_file(path)
     try:
         manifest = json.loads(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -120,7 +120,7 @@ def _streams(folder: Path) -> Iterator[Path]:
     """Yield the streams that `state.json` names; a name with a path in it would lead out of the folder."""
     for file in json.loads((folder / _STATE).read_text("utf-8"))["_data_files"]:
         name = file["filename"]
-        if Path(name).name != name:
+        if Path(name).name != name or (folder / name).is_fifo():
             raise ValueError(f"a file called {name[:80]!r}")
         yield folder / name
 
