@@ -18,7 +18,8 @@ DESCRIPTION = f"""Train a draft with {TRAINER}'s own trainer, reading states fro
 What stands after `--` is the trainer's own. What the trainer reads beside the states is prepared once, in
 --prepared; its wiring is checked against the dataset, and its arguments against both, before its first step.
 A service's key is read from {KEY_VARIABLE}. Works under `torchrun --no-python`, too: one rank prepares. Exit
-codes: 0 trained, 1 trainer and dataset do not mean the same, 2 could not try."""
+codes: 0 trained, 1 trainer and dataset do not mean the same, or a signal stopped the training, 2 could not
+try."""
 
 
 def command(arguments: Sequence[str]) -> int:

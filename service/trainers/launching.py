@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from schemas.command import UsageError
 from schemas.problem import Problem
 from schemas.trainer_wiring import tensor_problems, trained_card, trainer_wiring
-from service.trainers.errors import NotInstalledError, TrainerError
+from service.trainers.errors import NotInstalledError, TrainerError, TrainingStoppedError, VerifierError
 from service.trainers.held import KEY_VARIABLE, Held, open_held
 from service.trainers.prepared import Meant, Prepared
 from service.trainers.verifier import FLAG, shape_problems, weights_problems
@@ -26,6 +26,8 @@ RELEASE = "0.9.0"
 TRAINER = f"speculators=={RELEASE}"
 ITS_PROGRAM = "speculators train"
 PACKAGE = "strata-hidden-states"
+SAVED_WHEN_STOPPED = "interrupted"
+"""Its checkpoint's name then, beside those of epochs by number."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ def plan_speculators(asked: Asked, words: Sequence[str]) -> Launch:
     """Return the launch of speculators' trainer with `words`; the folder is prepared, nothing is trained.
 
     Raises `NotInstalledError` without its packages, `UsageError` for words that the trainer does not take,
-    `TrainerError` with every problem of the wiring, of the folder or of the words' sense, and what the store
-    or the client raise.
+    `TrainerError` with every problem of the wiring, of the folder or of the words' sense, `VerifierError` for
+    a model that cannot be read, and what the store or the client raise.
     """
     backend = _loaded("service.trainers.speculators_backend")
     backend.register()
@@ -141,12 +143,43 @@ class _Speculators:
         try:
             return read(values["verifier_name_or_path"], trust_remote_code=values["trust_remote_code"])
         except (OSError, ValueError) as error:
-            problem = Problem(where=FLAG, kind="target", message=str(error))
-            raise TrainerError("the target's config cannot be read", [problem]) from error
+            message = " ".join(str(error).split())
+            repair = "give the model's folder, or the id of one that the hub, or its cache here, has"
+            problem = Problem(where=FLAG, kind="target", message=message, repair=repair)
+            raise VerifierError("the target's config cannot be read", [problem]) from error
 
     def main(self, words: Sequence[str]) -> None:
-        """Train."""
-        _loaded("speculators.train.cli").main(self._config.resolve(list(words)))
+        """Train; raises `TrainingStoppedError` where a signal ended it, which for its own main is no error."""
+        stopped_by = _signals_of(_loaded("speculators.train.graceful_shutdown"))
+        config = self._config.resolve(list(words))
+        _loaded("speculators.train.cli").main(config)
+        if stopped_by:
+            raise _stopped(stopped_by[0], Path(config.flatten()["save_path"]) / SAVED_WHEN_STOPPED)
+
+
+def _signals_of(shutdown: Any) -> list[str]:
+    """Let the trainer's own handler of signals say which it heard; it tells nobody but its log."""
+    heard: list[str] = []
+    own: type[Exception] = shutdown.TrainingInterruptedError
+
+    class Told(own):  # type: ignore[misc, valid-type]
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            heard.append(name)
+
+    shutdown.TrainingInterruptedError = Told
+    return heard
+
+
+def _stopped(by: str, saved: Path) -> TrainingStoppedError:
+    message = f"expected to train to the end, got {by}"
+    repair = (
+        f"to go on, rename {saved} to the number of its epoch, and give the same command"
+        if saved.is_dir()
+        else "nothing was saved: give the same command, which goes on from the last checkpoint there is"
+    )
+    problem = Problem(where=ITS_PROGRAM, kind="stopped", message=message, repair=repair)
+    return TrainingStoppedError("the training was stopped", [problem])
 
 
 def _usage_error(message: str) -> UsageError:

@@ -131,6 +131,6 @@ def _wrong_files(folder: Path, sizes: dict[str, int]) -> Iterator[Problem]:
 
 def _no_such(folder: Path, got: str) -> TrainerError:
     message = f"expected a folder that is not there, or was prepared, got {got}"
-    repair = "give another --prepared, or remove what lies there"
+    repair = "give another --prepared; what lies there is left as it is"
     problem = Problem(where=str(folder), kind="place", message=message, repair=repair)
     return TrainerError("nothing that was prepared", [problem])

@@ -10,7 +10,7 @@ import pytest
 from schemas.command import UsageError
 from schemas.errors import DatasetNameError
 from service.trainers import launching
-from service.trainers.errors import NotInstalledError, TrainerError
+from service.trainers.errors import NotInstalledError, TrainerError, TrainingStoppedError, VerifierError
 from service.trainers.held import open_held, parse_source
 from service.trainers.launching import Asked, judged, plan_speculators
 from tests.datagen.adapters.exports.builders import make_dataset
@@ -106,3 +106,57 @@ def test_a_wiring_that_the_trainer_cannot_take_is_refused_by_name(
 def test_a_source_is_written_in_one_of_two_ways(text: str) -> None:
     with pytest.raises(DatasetNameError):
         parse_source(text)
+
+
+@pytest.mark.parametrize(
+    ("saves", "told"),
+    [
+        (True, "to go on, rename draft/interrupted to the number of its epoch"),
+        (False, "nothing was saved: give the same command"),
+    ],
+)
+def test_a_training_that_a_signal_stopped_is_not_one_that_ended(
+    saves: bool, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class InterruptedByItError(Exception):
+        pass
+
+    shutdown = SimpleNamespace(TrainingInterruptedError=InterruptedByItError)
+
+    def main(signal: str | None) -> None:
+        """Stop, save and return, as its own does: the name is looked up when it is raised, and caught."""
+        try:
+            if signal is not None:
+                raise shutdown.TrainingInterruptedError(signal)
+        except shutdown.TrainingInterruptedError:
+            if saves:
+                Path("draft/interrupted").mkdir(parents=True)
+
+    monkeypatch.chdir(tmp_path)
+    cli = SimpleNamespace(main=lambda config: main(config.signal))
+    modules = {"speculators.train.graceful_shutdown": shutdown, "speculators.train.cli": cli}
+    monkeypatch.setattr(launching, "_loaded", modules.__getitem__)
+    made = launching._Speculators.__new__(launching._Speculators)
+
+    def resolve(words: list[str]) -> SimpleNamespace:
+        said = words[0] if words else None
+        return SimpleNamespace(signal=said, flatten=lambda: {"save_path": "draft"})
+
+    made._config = SimpleNamespace(resolve=resolve)
+    made.main([])
+    with pytest.raises(TrainingStoppedError, match="expected to train to the end, got SIGTERM") as caught:
+        made.main(["SIGTERM"])
+    assert told in str(caught.value)
+    assert caught.value.exit_code == 1
+
+
+def test_a_model_that_cannot_be_read_is_told_in_a_line() -> None:
+    def absent(*_: object, **__: object) -> object:
+        raise OSError("no connection\nand not in the cache")
+
+    made = launching._Speculators.__new__(launching._Speculators)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launching, "_loaded", lambda _: SimpleNamespace(get_verifier_config=absent))
+        with pytest.raises(VerifierError, match="no connection and not in the cache") as caught:
+            made.shape({"verifier_name_or_path": "owner/name", "trust_remote_code": False})
+    assert caught.value.exit_code == 2
