@@ -149,7 +149,7 @@ class _Speculators:
             raise VerifierError("the target's config cannot be read", [problem]) from error
 
     def main(self, words: Sequence[str]) -> None:
-        """Train; raises `TrainingStoppedError` where a signal ended it, which for its own main is no error."""
+        """Train; raises `TrainingStoppedError` where a signal ended it: its own main is content."""
         stopped_by = _signals_of(_loaded("speculators.train.graceful_shutdown"))
         config = self._config.resolve(list(words))
         _loaded("speculators.train.cli").main(config)
