@@ -19,7 +19,8 @@ from datagen.adapters.exports.speculators_files import SpeculatorsFormat
 from datagen.adapters.exports.speculators_v1 import SpeculatorsV1Format
 from datagen.engines.target_head import TargetHead
 from datagen.errors import ConfigError, ExportError
-from datagen.export.folder import ExportFolder, Left, Written, write_files, writing
+from datagen.export.file_writing import write_files
+from datagen.export.folder import ExportFolder, Left, Written, writing
 from datagen.export.target import read_head
 from datagen.kept_norm import norm_of
 from datagen.store.dataset import Dataset

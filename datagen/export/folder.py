@@ -7,12 +7,10 @@ place before all of it was hashed again.
 """
 
 import fcntl
-import hashlib
 import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,16 +20,12 @@ from datagen.adapters.exports.format import PlannedFile
 from datagen.errors import ConfigError, ExportError, SpaceError
 from datagen.export.identity import differences
 from datagen.export.listed_files import SUMS, damages, line_of, read_list, sha256_of
+from datagen.export.synced import sync, sync_all
 from datagen.store.failures import free_bytes, nearest_folder, store_error, write_problems
-from datagen.store.writing import write_all
 from schemas.card import CARD_FILE, Card
 from schemas.problem import Problem
 
 IDENTITY = "strata_export.json"
-_SYNCED_AT_ONCE = 16
-_TOLD_EVERY_SECONDS = 0.25
-
-Pieces = Callable[[PlannedFile], Iterator[memoryview | bytes]]
 
 
 class Written(NamedTuple):
@@ -94,7 +88,8 @@ class ExportFolder:
                 self._begin()
         except BlockingIOError as error:
             os.close(self._fd)
-            raise _elsewhere(self.path, "no other export of this name at work, got one") from error
+            said = "no other export of this name at work, got one"
+            raise _elsewhere(self.path, said, repair="wait for it, or give another --out") from error
         except BaseException:
             os.close(self._fd)
             raise
@@ -158,18 +153,23 @@ class ExportFolder:
             (self.path / path).write_bytes(data)
 
     def finish(self, card: Card, beside: Sequence[str]) -> None:
-        """Hash the small files, write the card and the list, sync all, and put the folder in its place."""
+        """Hash the small files, write the card and the list, sync all, and put the folder in its place.
+
+        Raises `ConfigError` where other files lie in it, which a trainer may take for samples.
+        """
         self.put(CARD_FILE, card.to_json())
-        for path in (*beside, CARD_FILE, IDENTITY):
+        small = (*beside, CARD_FILE, IDENTITY)
+        self._sweep()
+        self._refuse_strangers({SUMS, *small, *(file.path for file in self.files)})
+        for path in small:
             self._sums[path] = sha256_of(self.path / path)
         lines = [line_of(path, self._sums[path]) for path in sorted(self._sums)]
         self.put(SUMS, "".join(lines).encode())
-        self._sweep()
         folders = {self.path, *((self.path / path).parent for path in self._sums)}
         with writing(self.place):
-            _sync_all([*(self.path / path for path in (*beside, CARD_FILE, IDENTITY, SUMS)), *folders])
+            sync_all([*(self.path / path for path in (*beside, CARD_FILE, IDENTITY, SUMS)), *folders])
             os.rename(self.path, self.place)
-            _sync(self.place.parent)
+            sync(self.place.parent)
 
     def check(
         self,
@@ -225,7 +225,8 @@ class ExportFolder:
 
     def _begin(self) -> None:
         if not os.path.samestat(os.fstat(self._fd), os.stat(self.path)):
-            raise _elsewhere(self.path, "no other export of this name at work, got one that ends")
+            said = "no other export of this name at work, got one that ends"
+            raise _elsewhere(self.path, said, repair="wait for it, or give another --out")
         noted = self.path / IDENTITY
         if not noted.is_file():
             # Nothing is trusted in a folder that does not say what it is.
@@ -263,71 +264,17 @@ class ExportFolder:
             problem = Problem(where=str(self.place.parent), kind="space", message=message, repair=repair)
             raise SpaceError("there is no room for the export", [problem])
 
+    def _refuse_strangers(self, ours: set[str]) -> None:
+        there = {str(path.relative_to(self.path)) for path in self.path.rglob("*") if not path.is_dir()}
+        if strangers := sorted(there - ours):
+            told = ", ".join(strangers[:3]) + (f" and {len(strangers) - 3} more" if strangers[3:] else "")
+            raise _elsewhere(self.path, f"only files of this export, got {told}")
+        self._sums = {path: known for path, known in self._sums.items() if path in ours}
+
     def _sweep(self) -> None:
         """Remove what a killed call left and nobody lists."""
         for path in self.path.glob(".*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def write_files(
-    folder: ExportFolder,
-    files: Sequence[PlannedFile],
-    pieces: Pieces,
-    workers: int,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Write what the folder does not hold yet, `workers` files at once; the first failure ends it.
-
-    As many more may wait for the disk meanwhile, which needs no core. Files that are not whole when it ends
-    are left as they are, and no more of them is written.
-    """
-    total = sum(file.size_bytes for file in files)
-    for parent in {(folder.path / file.path).parent for file in files}:
-        parent.mkdir(parents=True, exist_ok=True)
-    waiting = iter(files)
-    pending: set[Future[None]] = set()
-    work = _Work(workers)
-    with ThreadPoolExecutor(2 * workers, thread_name_prefix="export") as pool:
-        try:
-            while True:
-                while len(pending) < 4 * workers and (file := next(waiting, None)) is not None:
-                    pending.add(pool.submit(_write_file, folder, file, pieces, work))
-                if not pending:
-                    return
-                finished, pending = wait(pending, _TOLD_EVERY_SECONDS, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    future.result()
-                if on_progress is not None:
-                    on_progress(work.done_bytes, total)
-        except BaseException:
-            work.end()
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-class _EndedError(Exception):
-    """Another file failed, or the whole was stopped: told to nobody."""
-
-
-class _Work:
-    """What the writers of one export share: how many are at work, how far they are, whether to go on."""
-
-    def __init__(self, workers: int) -> None:
-        self.at_work = threading.BoundedSemaphore(workers)
-        self.done_bytes = 0
-        self._has_ended = False
-        self._lock = threading.Lock()
-
-    def end(self) -> None:
-        """Let every writer end before its next piece."""
-        self._has_ended = True
-
-    def add(self, size_bytes: int) -> None:
-        """Count bytes that are there; raises `_EndedError` once the work is to end."""
-        with self._lock:
-            self.done_bytes += size_bytes
-        if self._has_ended:
-            raise _EndedError
 
 
 def _on_disk(sizes: Sequence[int], block: int) -> int:
@@ -339,67 +286,13 @@ def _on_disk(sizes: Sequence[int], block: int) -> int:
     return sum(-(-size // block) * block for size in sizes)
 
 
-def _write_file(folder: ExportFolder, file: PlannedFile, pieces: Pieces, work: _Work) -> None:
-    """Write one file unless it is there; raises `ExportError` for any other size than was planned."""
-    path = folder.path / file.path
-    try:
-        with work.at_work:
-            work.add(0)
-            if folder.holds(file.path):
-                work.add(file.size_bytes)
-                return
-            size_bytes, sha256 = _write_pieces(path, file.size_bytes, pieces(file), work.add)
-        # Here, while other files are read: all at the end would keep the cores waiting for the disk.
-        _sync(path)
-    except OSError as error:
-        raise store_error(error, "write", str(path)) from error
-    if size_bytes != file.size_bytes:
-        message = f"expected {file.size_bytes:,} bytes, got {size_bytes:,}"
-        raise ExportError(
-            "a file came out otherwise", [Problem(where=file.path, kind="size", message=message)]
-        )
-    folder.note(file.path, sha256)
-
-
-def _write_pieces(
-    path: Path, room: int, pieces: Iterator[memoryview | bytes], on_piece: Callable[[int], None]
-) -> tuple[int, str]:
-    """Write a file, and return its size and its sha256: each piece is hashed while it lies in the cache.
-
-    `room` bytes are taken on the disk at once, which costs half of taking them write by write.
-    """
-    digest = hashlib.sha256()
-    size_bytes = 0
-    with open(path, "wb", buffering=0) as sink:
-        if room:
-            os.posix_fallocate(sink.fileno(), 0, room)
-        for piece in pieces:
-            digest.update(piece)
-            written = write_all(sink.fileno(), piece)
-            size_bytes += written
-            on_piece(written)
-    return size_bytes, digest.hexdigest()
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _sync_all(paths: Sequence[Path]) -> None:
-    """Sync files and folders at once: a disk takes as long for one as for those that wait with it."""
-    with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:
-        list(pool.map(_sync, paths))
-
-
-def _elsewhere(path: Path, said: str, *more: Problem) -> ConfigError:
+def _elsewhere(
+    path: Path, said: str, *more: Problem, repair: str = "give another --out, or remove what lies there"
+) -> ConfigError:
     problem = Problem(
         where=str(path),
         kind="place",
         message=f"expected {said}",
-        repair="give another --out, or remove what lies there",
+        repair=repair,
     )
     return ConfigError("the export cannot be put there", [problem, *more])

@@ -12,7 +12,7 @@ from datagen.adapters.exports.format import PlannedFile, Source
 from datagen.adapters.exports.speculators_files import SpeculatorsFormat
 from datagen.commands.export import command
 from datagen.errors import ConfigError, ExportError, SpaceError
-from datagen.export import exporting
+from datagen.export import exporting, file_writing
 from datagen.export import folder as export_folder
 from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.export.listed_files import SUMS, sha256_of
@@ -141,7 +141,7 @@ def test_two_at_once_are_one(dataset: str, tmp_path: Path) -> None:
     seen: list[str] = []
 
     def meanwhile(_done: int, _total: int) -> None:
-        with pytest.raises(ConfigError, match="no other export of this name at work"):
+        with pytest.raises(ConfigError, match=r"this name at work, got one \(wait for it"):
             run_export(plan, workers=1)
         seen.append("refused")
 
@@ -297,7 +297,7 @@ def test_with_a_newer_version_it_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = make_dataset(tmp_path)
-    words = ["--format", "speculators", "--out", str(tmp_path / "out"), "--dataset"]
+    words = ["--format", "speculators", "--out", str(tmp_path / "out"), "--workers", "1", "--dataset"]
     with monkeypatch.context() as now:
         broken = Stopping("hidden_states/hs_5.safetensors", KeyboardInterrupt())
         now.setitem(exporting.FORMATS, "speculators", broken)
@@ -357,13 +357,13 @@ def test_a_failure_ends_the_files_in_hand_at_their_next_piece(
     two_at_work, ended = threading.Event(), threading.Event()
     turns = count()
     beyond: list[str] = []
-    end = export_folder._Work.end
+    end = file_writing._Work.end
 
-    def end_and_tell(work: export_folder._Work) -> None:
+    def end_and_tell(work: file_writing._Work) -> None:
         end(work)
         ended.set()
 
-    monkeypatch.setattr(export_folder._Work, "end", end_and_tell)
+    monkeypatch.setattr(file_writing._Work, "end", end_and_tell)
 
     def fail_in_the_first(path: str, number: int) -> None:
         if number:
@@ -378,3 +378,19 @@ def test_a_failure_ends_the_files_in_hand_at_their_next_piece(
     with pytest.raises(CorruptError, match="damaged"):
         run_export(replace(plan, format=Watched(fail_in_the_first)), 2)
     assert beyond == []
+
+
+def test_what_else_lies_in_a_folder_that_is_gone_on_with_is_named(dataset: str, tmp_path: Path) -> None:
+    """A trainer would take it for a sample."""
+    stopped(dataset, tmp_path, KeyboardInterrupt())
+    stranger = tmp_path / ".out.partial" / "hidden_states" / "hs_99.safetensors"
+    stranger.write_bytes(b"of an older plan")
+    with open(tmp_path / ".out.partial" / SUMS, "a") as journal:
+        journal.write(f"{sha256_of(stranger)}  hidden_states/hs_99.safetensors\n")
+    with pytest.raises(ConfigError, match=r"only files of this export, got hidden_states/hs_99\.safetensors"):
+        run_export(plan_export(asked(dataset, tmp_path)), workers=1)
+    assert not (tmp_path / "out").exists()
+    stranger.unlink()
+    written = run_export(plan_export(asked(dataset, tmp_path)), workers=1)
+    assert written.n_kept == len(LENGTHS)
+    assert "hidden_states/hs_99.safetensors" not in listed(written.path)
