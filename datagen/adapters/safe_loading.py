@@ -8,6 +8,7 @@ either: a file that its writer cuts while it is mapped kills the process that re
 import errno
 import gzip
 import io
+import os
 import pickle
 import warnings
 import zipfile
@@ -162,6 +163,8 @@ def _load_torch(file: IO[bytes], device: str = "cpu") -> object:
 
 def _first(error: BaseException) -> str:
     """Return the first sentence of an error, as it stands in one of ours."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno).lower()
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
     return text.partition("\n")[0].partition(". ")[0].strip().rstrip(".")[:200]
 

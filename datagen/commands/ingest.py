@@ -46,7 +46,7 @@ _TOLD = 12
 
 def command(arguments: Sequence[str]) -> int:
     """Bring hidden states that another library wrote into a dataset, every tensor by name."""
-    given = _parser().parse_args(list(arguments))
+    given = _parser().parse_intermixed_args(list(arguments))
     asked = Asked(
         format=given.format,
         files=tuple(given.files),

@@ -125,6 +125,14 @@ def test_files_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.Captu
     assert (code, "give --target MODEL" in err) == (2, True)
 
 
+def test_files_stand_before_and_behind_the_words(
+    exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (exported / f"data_{number}.pt" for number in (1, 4))
+    code, out, _ = run(capsys, *words(first, tmp_path, "--unproven", "--dry-run"), second)
+    assert (code, "files    2 samples" in out) == (0, True)
+
+
 def test_what_is_not_there_could_not_be_tried(
     exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
