@@ -140,6 +140,7 @@ def as_data(plan: ExportPlan, written: Written | None) -> dict[str, object]:
         "train_rows": plan.n_train,
         "tokens": plan.n_tokens,
         "planned_files": len(plan.files),
+        "planned_states_bytes": plan.states_bytes,
         "planned_bytes": plan.size_bytes,
         "notes": [problem.model_dump(mode="json") for problem in plan.report.notes],
         "next_step": plan.next_step,
@@ -171,8 +172,9 @@ def in_words(plan: ExportPlan, written: Written | None) -> Iterator[str]:
     else:
         yield f"rows     {plan.n_train:,}, {plan.format.rows_told}"
     if written is None:
-        files = f"{len(plan.files):,} files of states"
-        yield f"size     {human_bytes(plan.size_bytes)} in {files} and a few small ones; nothing is written"
+        files = f"{human_bytes(plan.states_bytes)} in {len(plan.files):,} files of states"
+        small = human_bytes(plan.size_bytes - plan.states_bytes)
+        yield f"size     {files}, and up to {small} in a few small ones; nothing is written"
         return
     kept = f", {written.n_kept:,} of them from before" if written.n_kept else ""
     done = "is there already" if written.was_there else "written"

@@ -4,9 +4,11 @@ Nothing is written before the wiring holds against the dataset. Rows stand as `d
 orders them.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from datagen.adapters.exports.automodel import AutomodelFormat
@@ -56,8 +58,9 @@ FORMATS: Mapping[str, ExportFormat] = {
 """Every format that there is, as `--format` names it."""
 
 
-_ROW_BYTES, _LINE_BYTES, _CARD_BYTES = 320, 160, 2**14
-"""Of a row's line, a file's line in the list of checksums, and the card with what says which export it is."""
+_ROW_BYTES, _LINE_BYTES, _CARD_BYTES = 160, 80, 2**14
+"""Of a row's line beside its names, a file's line in the list of checksums beside its path, and the card with
+what says which export it is."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +100,21 @@ class ExportPlan:
         return str(reference._replace(version=self.source.snapshot.version.number))
 
     @property
+    def states_bytes(self) -> int:
+        """Bytes of the large files, exactly: any other size ends the export."""
+        return sum(file.size_bytes for file in self.files)
+
+    @cached_property
     def size_bytes(self) -> int:
-        """Bytes of all files; of the large ones exact."""
+        """Bytes of all files, at most: the small ones are reckoned."""
         size, target = self.asked.draft_vocab_size, self.source.schema.target
         maps = 0 if size is None else 8 * size + target.vocab_size
-        listed = _ROW_BYTES * len(self.rows) + _LINE_BYTES * len(self.files) + _CARD_BYTES
-        large = sum(file.size_bytes for file in self.files)
-        return large + self.format.beside_bytes(self.source) + maps + listed
+        listed = _CARD_BYTES
+        for file in self.files:
+            named = len(file.path.encode())
+            listed += _LINE_BYTES + named
+            listed += sum(_ROW_BYTES + named + _quoted_bytes(row.location) for row in file.rows)
+        return self.states_bytes + self.format.beside_bytes(self.source) + maps + listed
 
     @property
     def folder(self) -> ExportFolder:
@@ -340,6 +351,10 @@ def _write(
     lies_in = [paths[row.number] for row in plan.rows]
     folder.put(ROWS, rows_text([row.location for row in plan.rows], lies_in))
     folder.finish(plan.card, [*beside, ROWS])
+
+
+def _quoted_bytes(location: Location) -> int:
+    return len(json.dumps(location.conversation_id))
 
 
 def _lies(location: Location) -> tuple[str, int]:

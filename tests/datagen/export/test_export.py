@@ -149,7 +149,8 @@ def test_a_dry_run_tells_the_size_and_writes_nothing(
     written = json.loads(capsys.readouterr().out)
     states = sum(path.stat().st_size for path in (tmp_path / "out" / "hidden_states").iterdir())
     assert written["written"]["bytes"] >= states
-    assert abs(planned["planned_bytes"] - states) < 2**17
+    assert planned["planned_states_bytes"] == states
+    assert states < written["written"]["bytes"] <= planned["planned_bytes"] < states + 2**17
     assert (planned["rows"], planned["train_rows"]) == (len(LENGTHS), 8)
 
 
@@ -220,3 +221,17 @@ def test_a_version_that_gc_has_swept_is_refused_before_anything_is_written(
     assert guarded(command, [*words, f"{dataset}@1"]) == 2
     assert "these samples are gone" in capsys.readouterr().err
     assert guarded(command, [*words, dataset]) == 0
+
+
+@pytest.mark.parametrize("file_format", ["modelopt", "deepspec"])
+def test_a_plan_says_the_states_to_the_byte_and_the_rest_at_most(tmp_path: Path, file_format: str) -> None:
+    """Long names are reckoned with, too."""
+    names = ("layer2", "layer4", "layer5", "final_normed", "final")
+    dataset = make_dataset(tmp_path, names, (2,) * 60, conversation="c" * 300)
+    size = None if file_format == "deepspec" else 900
+    asked_for = Asked(dataset, file_format, tmp_path / "out", fc=names[:3], draft_vocab_size=size)
+    plan = plan_export(asked_for)
+    written = run_export(plan, workers=2)
+    states = sum((written.path / file.path).stat().st_size for file in plan.files)
+    assert plan.states_bytes == states
+    assert states < written.size_bytes <= plan.size_bytes

@@ -24,6 +24,7 @@ def make_dataset(
     lengths: Sequence[int] = LENGTHS,
     dtype: DType = "bfloat16",
     target: Target | None = None,
+    conversation: str = "conversation",
 ) -> str:
     """Make a dataset in parts of three samples, two samples a conversation, and return its reference."""
     schema = Schema.declare(target or tiny_target(n_layers=8), names, dtype)
@@ -33,7 +34,7 @@ def make_dataset(
     for first in range(0, len(lengths), 3):
         with PartWriter(door, "states", schema, "run") as writer:
             for number in range(first, min(first + 3, len(lengths))):
-                writer.add(random_sample(schema, lengths[number], number, f"conversation-{number // 2}"))
+                writer.add(random_sample(schema, lengths[number], number, f"{conversation}-{number // 2}"))
             parts.append(writer.close())
     dataset.commit(parts, [], run_id="run")
     return f"{root}/states"
