@@ -12,6 +12,7 @@ SpecForge's own collator pads and stacks samples, its model shifts them.
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from schemas.problem import Problem
 from schemas.trainer_wiring import tensor_problems, trained_card, trainer_wiring
 from service.trainers.errors import TrainerError
 from service.trainers.held import KEY_VARIABLE, Held, open_held
+from service.trainers.kept_memory import KeptMemory, keep_freed_memory
 
 TRAINER = "specforge==0.2.0"
 _DTYPES: Mapping[str, torch.dtype] = {
@@ -37,11 +39,19 @@ class SpecForgeDataset(Dataset[dict[str, torch.Tensor]]):
     """The samples of a version, in the order of an export's rows; samples are cut to `max_len` tokens.
 
     Safe for a DataLoader's workers, forked or spawned. Reading raises what the store or the client raise:
-    nothing is left out, and every byte's checksum is compared.
+    nothing is left out, and every byte's checksum is compared. `keep_memory` lets each process that reads
+    samples keep what it frees: only where all of it is a trainer's.
     """
 
     def __init__(
-        self, held: Held, card: Card, sample_ids: Sequence[str], max_len: int, notes: Sequence[Problem] = ()
+        self,
+        held: Held,
+        card: Card,
+        sample_ids: Sequence[str],
+        max_len: int,
+        notes: Sequence[Problem] = (),
+        *,
+        keep_memory: bool = False,
     ) -> None:
         """Hold what `open_specforge` opened."""
         if card.wiring.target is None:
@@ -56,6 +66,12 @@ class SpecForgeDataset(Dataset[dict[str, torch.Tensor]]):
         self._dtype = _DTYPES[held.facts.schema.tensor(card.wiring.fc[0]).dtype]
         # 32 bytes a sample: a list of texts would be copied page by page into every forked worker.
         self._ids = np.frombuffer(bytes.fromhex("".join(sample_ids)), np.uint8).reshape(-1, 32)
+        self._keep_memory = keep_memory
+        self._kept: KeptMemory | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is kept is a process's own.
+        return self.__dict__ | {"_kept": None}
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -67,6 +83,11 @@ class SpecForgeDataset(Dataset[dict[str, torch.Tensor]]):
         return bytes(self._ids[row]).hex()
 
     def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
+        if self._keep_memory:
+            self._kept = self._kept or keep_freed_memory()
+            self._keep_memory = self._kept is not None
+        if self._kept is not None:
+            self._kept.bound()
         stack = self._held.stack(self.sample_id(row), self._slots, ("input_ids", "loss_mask"))
         states = stack.states[: self.max_len]
         n_tokens, n_slots, width = states.shape
@@ -93,11 +114,13 @@ def open_specforge(
     max_len: int = 2048,
     key: str | None = None,
     direct: bool = True,
+    keep_memory: bool = False,
 ) -> SpecForgeDataset:
     """Open `ROOT/DATASET[@VERSION]`, or `URL#DATASET[@VERSION]`, as SpecForge trains on it.
 
     Without `fc` it is what SpecForge takes by default; `splits` as for an export. A service is asked with
     `key`, by default that of `STRATA_KEY`; `direct` lets its files be read where they lie, if they can be.
+    `keep_memory`, for batches over 32 MiB, lets the processes that read keep what they free, within a bound.
     Raises `TrainerError` with every problem of the wiring before a state is read: a dataset without `final`,
     or without the target's norm beside it, is one. Raises what the store or the client raise where there is
     no such version.
@@ -112,7 +135,9 @@ def open_specforge(
         raise TrainerError(
             "there is nothing to train on", [Problem(where="splits", kind="empty", message=message)]
         )
-    return SpecForgeDataset(held, card, [row.sample_id for row in rows], max_len, notes)
+    return SpecForgeDataset(
+        held, card, [row.sample_id for row in rows], max_len, notes, keep_memory=keep_memory
+    )
 
 
 def _judged(held: Held, fc: Sequence[str] | None) -> tuple[Card, Sequence[Problem]]:

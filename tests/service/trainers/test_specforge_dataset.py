@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from datagen.export.exporting import Asked, plan_export, run_export
+from service.trainers import specforge_dataset
 from service.trainers.errors import TrainerError
 from service.trainers.specforge_dataset import SpecForgeDataset, open_specforge
 from tests.builders import tiny_norm
@@ -127,3 +129,29 @@ def test_an_input_in_an_order_of_its_own_is_refused(root: Path) -> None:
         open_specforge(f"{root}/states", fc=("layer5", "layer4", "layer2"))
     with pytest.raises(TrainerError, match="layer77"):
         open_specforge(f"{root}/states", fc=("layer77",))
+
+
+def test_memory_is_kept_where_that_is_asked_in_each_process(
+    root: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def keeping() -> SimpleNamespace:
+        told.append("kept")
+        return SimpleNamespace(bound=lambda: told.append("bounded"))
+
+    monkeypatch.setattr(specforge_dataset, "keep_freed_memory", keeping)
+    opened("local", root, url)[0]
+    assert told == []
+    dataset = opened("local", root, url, keep_memory=True)
+    for reader in (dataset, pickle.loads(pickle.dumps(dataset))):
+        told.clear()
+        for row in range(2):
+            reader[row]
+        assert told == ["kept", "bounded", "bounded"]
+    told.clear()
+    monkeypatch.setattr(specforge_dataset, "keep_freed_memory", lambda: told.append("refused"))
+    dataset = opened("local", root, url, keep_memory=True)
+    for row in range(2):
+        dataset[row]
+    assert told == ["refused"]
