@@ -111,7 +111,7 @@ def test_a_source_is_written_in_one_of_two_ways(text: str) -> None:
 @pytest.mark.parametrize(
     ("saves", "told"),
     [
-        (True, "to go on, rename draft/interrupted to the number of its epoch"),
+        (True, "to go on, rename draft/interrupted to an epoch's number"),
         (False, "nothing was saved: give the same command"),
     ],
 )
