@@ -174,8 +174,8 @@ def _signals_of(shutdown: Any) -> list[str]:
 def _stopped(by: str, saved: Path) -> TrainingStoppedError:
     message = f"expected to train to the end, got {by}"
     repair = (
-        f"to go on, rename {saved} to an epoch's number, and give the same command: its trainer begins with the "
-        "epoch after that one, and the rest of the one that was stopped is not seen"
+        f"to go on, rename {saved} to an epoch's number, and give the same command: the trainer begins with "
+        "the epoch after that one, and the rest of the one that was stopped is not seen"
         if saved.is_dir()
         else "nothing was saved: give the same command, which goes on from the last checkpoint there is"
     )
