@@ -67,6 +67,10 @@ class Patience:
         return min(self.longest_pause, self.first_pause * 2.0**attempt) * random.uniform(0.5, 1.0)
 
 
+QUIET_RETRIES = 6
+"""Those that a client makes by default."""
+
+
 class CutError(Exception):
     """An answer ended before its length."""
 
@@ -114,7 +118,9 @@ class Transport:
                 if attempt >= self._patience.retries or pause > self._patience.longest_pause:
                     raise again.error from again.__cause__
                 attempt += 1
-                _log.info("%s %s: %s; again in %.2f s", request.method, request.path, again, pause)
+                # Seconds of waiting are told to whoever has set up no log, too.
+                level = logging.INFO if attempt <= QUIET_RETRIES else logging.WARNING
+                _log.log(level, "%s %s: %s; again in %.2f s", request.method, request.path, again, pause)
                 time.sleep(pause)
 
     def _send_once(self, request: Request, read: Callable[[http.client.HTTPResponse], T]) -> T:

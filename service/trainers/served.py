@@ -8,6 +8,7 @@ from datagen.store.trainer_rows import Listed
 from schemas.dataset_facts import DatasetFacts
 from service.client.client import LATEST, Client
 from service.client.errors import InvalidError
+from service.client.session import Direct
 from service.client.stack import MakeStates, Stack, new_states
 from service.client.version import Version
 from service.trainers.held import ServedReference, TokenRows
@@ -15,6 +16,9 @@ from service.trainers.held import ServedReference, TokenRows
 TOKENS_AT_ONCE = 64
 """Samples whose tokens are asked for in one request."""
 TOO_LARGE = 413
+RETRIES_WHILE_TRAINING = 16
+"""Some three to five minutes: a training is not to end with a service that is started anew, and other ranks
+wait for ten. What is opened first is given up after some 12 s."""
 
 
 class _Numbered(NamedTuple):
@@ -86,6 +90,9 @@ class ServedVersion:
 
 def open_served(reference: ServedReference, key: str | None, *, direct: bool) -> ServedVersion:
     """Open a version of a service; raises what `Client.version` raises."""
-    client = Client(reference.url, key, direct="auto" if direct else False)
+    told: Direct = "auto" if direct else False
     asked = LATEST if reference.version is None else reference.version
-    return ServedVersion(reference.url, client.version(reference.dataset, asked))
+    with Client(reference.url, key, direct=told) as client:
+        number = client.version(reference.dataset, asked).number
+    patient = Client(reference.url, key, direct=told, retries=RETRIES_WHILE_TRAINING)
+    return ServedVersion(reference.url, patient.version(reference.dataset, number))

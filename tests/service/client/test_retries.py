@@ -65,6 +65,14 @@ def test_retries_end_and_the_error_says_what_was_wrong() -> None:
     assert error.status == 503
 
 
+def test_a_long_wait_is_told_to_whoever_has_set_up_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    for n_failures in (6, 8):
+        caplog.clear()
+        fetched([*[problem(503)] * n_failures, RIGHT], retries=8)
+        told = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert len(told) == max(0, n_failures - 6)
+
+
 def test_nothing_listens() -> None:
     with misbehaving([JSON]) as server:
         pass

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 from datagen.export.exporting import Asked, plan_export, run_export
 from datagen.store.errors import CorruptError
 from schemas.schema import DTYPES, DType
-from service.trainers import speculators_backend
+from service.client.client import Client
+from service.trainers import served, speculators_backend
 from service.trainers.errors import TrainerError
 from service.trainers.held import Held, open_held
 from service.trainers.prepared import Prepared
@@ -249,3 +250,23 @@ def test_a_key_reaches_the_service_by_the_environment(
     with pytest.raises(TrainerError, match="far enough"):
         StrataBackend.from_train_args(given, str(prepared.folder))
     assert asked == [("http://127.0.0.1:1#states@1", "strata_id_secret")]
+
+
+def test_a_service_that_is_away_is_waited_for_longer_while_training_than_at_the_opening(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retries: list[int] = []
+
+    class Asking(Client):
+        def version(self, *given: Any, **named: Any) -> Any:
+            retries.append(self.session.settings.patience.retries)
+            return super().version(*given, **named)
+
+    monkeypatch.setattr(served, "Client", Asking)
+    with serving(root) as url:
+        held: Any = pickle.loads(pickle.dumps(open_held(f"{url}#states", direct=False)))
+        assert held.source == f"{url}#states@1"
+    assert retries == [6, served.RETRIES_WHILE_TRAINING]
+    patience = held.version.session.settings.patience
+    shortest = sum(min(patience.longest_pause, 0.25 * 2**each) for each in range(patience.retries)) / 2
+    assert shortest > 120
