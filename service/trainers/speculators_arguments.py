@@ -102,7 +102,10 @@ def _wrong_ratio(ratio: float, prepared: Prepared) -> Iterator[Problem]:
     n_rows, n_train = prepared.n_rows, prepared.n_train
     cut = int(n_rows * ratio)
     repair = f"leave it out, or give {train_ratio(n_train, n_rows)}"
-    if prepared.meant.splits and cut != n_train:
+    if not (0 < ratio < 1 and 0 < cut < n_rows):
+        message = f"expected a ratio that has rows on both sides of its cut, got {ratio}: {cut} of {n_rows}"
+        yield _problem("train_data_ratio", message, repair)
+    elif prepared.meant.splits and cut != n_train:
         message = f"expected a cut after {n_train} of {n_rows} rows, where {prepared.meant.splits[0]} ends, "
         message += f"got {cut}"
         yield _problem("train_data_ratio", message, repair)
