@@ -19,6 +19,8 @@ TUNABLES, OF_MALLOC = "GLIBC_TUNABLES", "glibc.malloc."
 """The environment's own words about this; where there are any, it is left at them."""
 GROWTH_BYTES = 1 << 30
 """A process gives back all that it freed when it grew by so much since it last did."""
+LOOK_BYTES = GROWTH_BYTES // 16
+"""Its size is looked at once so much was read: a look costs as much as a tenth of reading a small sample."""
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 _END_KEPT_BYTES = 2**31 - 1
@@ -32,9 +34,14 @@ class KeptMemory:
     def __init__(self, trim: Callable[[int], int]) -> None:
         self._trim = trim
         self._before = own_bytes()
+        self._unseen = 0
 
-    def bound(self) -> None:
-        """Give back what is free if it may have become much: to be called between pieces of work."""
+    def bound(self, n_bytes: int) -> None:
+        """Give back what is free if it may have become much; `n_bytes` were read since the last call."""
+        self._unseen += n_bytes
+        if self._unseen < LOOK_BYTES:
+            return
+        self._unseen = 0
         if own_bytes() - self._before > GROWTH_BYTES:
             self._trim(0)
             self._before = own_bytes()

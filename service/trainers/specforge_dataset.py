@@ -86,9 +86,9 @@ class SpecForgeDataset(Dataset[dict[str, torch.Tensor]]):
         if self._keep_memory:
             self._kept = self._kept or keep_freed_memory()
             self._keep_memory = self._kept is not None
-        if self._kept is not None:
-            self._kept.bound()
         stack = self._held.stack(self.sample_id(row), self._slots, ("input_ids", "loss_mask"))
+        if self._kept is not None:
+            self._kept.bound(stack.states.nbytes)
         states = stack.states[: self.max_len]
         n_tokens, n_slots, width = states.shape
         mask = _long(stack.tokens["loss_mask"][: self.max_len])

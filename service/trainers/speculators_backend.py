@@ -73,8 +73,6 @@ class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
 
     def get_cached(self, file_idx: int) -> dict[str, torch.Tensor]:
         """Return a row's states and token ids; raises what the dataset raises where they cannot be read."""
-        if self._kept is not None:
-            self._kept.bound()
         expected = self._expected.pop(file_idx, None)
         return expected if expected is not None else self._read([file_idx])[0]
 
@@ -92,6 +90,8 @@ class StrataTransfer(HiddenStatesTransfer):  # type: ignore[misc, unused-ignore]
         made: list[torch.Tensor] = []
         ids = [self._sample_id(row) for row in rows]
         stacks = self._held.stacks(ids, self._slots, ("input_ids",), out=partial(self._states, made))
+        if self._kept is not None:
+            self._kept.bound(sum(tensor.nbytes for tensor in made))
         # Those before the last were made for an answer that was asked for again.
         return [
             {"hidden_states": tensor, "token_ids": torch.from_numpy(_long(stack.tokens["input_ids"]))}

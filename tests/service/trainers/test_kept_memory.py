@@ -9,7 +9,15 @@ from types import SimpleNamespace
 import pytest
 
 from service.trainers import kept_memory
-from service.trainers.kept_memory import OF_MALLOC, SAID, TUNABLES, keep_freed_memory
+from service.trainers.kept_memory import (
+    GROWTH_BYTES,
+    LOOK_BYTES,
+    OF_MALLOC,
+    SAID,
+    TUNABLES,
+    KeptMemory,
+    keep_freed_memory,
+)
 
 ASKED = """
 import os, sys
@@ -29,7 +37,7 @@ FREED = 256 * 2**20
 BETWEEN = """
 import torch
 from service.trainers import kept_memory
-from service.trainers.kept_memory import GROWTH_BYTES, keep_freed_memory, own_bytes
+from service.trainers.kept_memory import LOOK_BYTES, keep_freed_memory, own_bytes
 
 kept_memory.GROWTH_BYTES = 2**28
 kept = keep_freed_memory()
@@ -42,7 +50,7 @@ left = []
 for n in (4, 12):
     left.append(freed_between_others(n))
     before = own_bytes()
-    kept.bound()
+    kept.bound(LOOK_BYTES)
     print(before - own_bytes())
 """
 
@@ -91,6 +99,23 @@ def test_what_lies_between_others_is_given_back_when_it_is_much() -> None:
     few, many = map(int, ran.stdout.split())
     assert few == 0
     assert many > FREED
+
+
+def test_it_looks_once_much_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = iter([0, 2 * GROWTH_BYTES, GROWTH_BYTES])
+    monkeypatch.setattr(kept_memory, "own_bytes", lambda: next(sizes))
+    trimmed: list[int] = []
+
+    def trim(pad: int) -> int:
+        trimmed.append(pad)
+        return 1
+
+    kept = KeptMemory(trim)
+    kept.bound(LOOK_BYTES - 1)
+    assert not trimmed
+    kept.bound(1)
+    assert trimmed == [0]
+    assert next(sizes, None) is None
 
 
 @pytest.mark.parametrize("lacks", ["mallopt", "malloc_trim", "statm"])

@@ -208,7 +208,7 @@ def test_it_is_reached_by_the_plug_in_point(
     bounded: list[int] = []
 
     def keeping() -> SimpleNamespace:
-        kept.append(SimpleNamespace(bound=lambda: bounded.append(len(kept))))
+        kept.append(SimpleNamespace(bound=bounded.append))
         return kept[-1]
 
     monkeypatch.setattr(speculators_backend, "keep_freed_memory", keeping)
@@ -227,8 +227,8 @@ def test_it_is_reached_by_the_plug_in_point(
     transfer.get_cached(0)
     pickle.loads(pickle.dumps(transfer)).get_cached(0)
     assert len(kept) == 2  # once in a process, a worker's too
-    transfer.get_cached(0)
-    assert bounded == [1, 2]  # between rows
+    sizes = [row["hidden_states"].nbytes for row in map(transfer.get_cached, (1, 0))]
+    assert bounded == [*sizes, sizes[1], *sizes]  # each row that was read
     with pytest.raises(TrainerError, match="expected --strata-source"):
         backend.from_train_args(parser.parse_args([]), str(prepared.folder))
     with pytest.raises(TrainerError, match="nothing is generated"):
