@@ -180,8 +180,7 @@ class LogReporter:
         self._last, self._shown = now, standing
 
     def _write(self, **facts: object) -> None:
-        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **facts}
-        print(json.dumps(line, default=str), file=self._stream, flush=True)
+        _log(self._stream, **facts)
 
 
 class Passes:
@@ -233,15 +232,7 @@ class Passes:
 
     def _tell(self) -> None:
         self._told = time.monotonic()
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = {
-            "time": now,
-            "event": "progress",
-            "stage": self._stage,
-            "done": self._done,
-            "total": self._total,
-        }
-        print(json.dumps(line), file=self._stream, flush=True)
+        _log(self._stream, event="progress", stage=self._stage, done=self._done, total=self._total)
 
 
 class Transfer:
@@ -279,13 +270,18 @@ class Transfer:
     def _tell(self, done: int, total: int) -> None:
         self._told = time.monotonic()
         rate = done / (self._told - self._began)
-        line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "event": "progress",
-            "stage": self._words,
-            "done_bytes": done,
-            "total_bytes": total,
-            "bytes_per_second": round(rate),
-            "seconds_left": round((total - done) / rate, 1) if rate else None,
-        }
-        print(json.dumps(line), file=self._stream, flush=True)
+        _log(
+            self._stream,
+            event="progress",
+            stage=self._words,
+            done_bytes=done,
+            total_bytes=total,
+            bytes_per_second=round(rate),
+            seconds_left=round((total - done) / rate, 1) if rate else None,
+        )
+
+
+def _log(stream: TextIO, **facts: object) -> None:
+    """Write a line of a log: one JSON object, its time first."""
+    line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **facts}
+    print(json.dumps(line, default=str), file=stream, flush=True)

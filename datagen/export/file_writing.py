@@ -10,8 +10,8 @@ from pathlib import Path
 from datagen.adapters.exports.format import PlannedFile
 from datagen.errors import ExportError
 from datagen.export.folder import ExportFolder
-from datagen.export.synced import sync
 from datagen.store.failures import store_error
+from datagen.store.synced import sync
 from datagen.store.writing import write_all
 from schemas.problem import Problem
 

@@ -20,8 +20,8 @@ from datagen.adapters.exports.format import PlannedFile
 from datagen.errors import ConfigError, ExportError, SpaceError
 from datagen.export.identity import differences
 from datagen.export.listed_files import SUMS, damages, line_of, read_list, sha256_of
-from datagen.export.synced import sync, sync_all
 from datagen.store.failures import free_bytes, nearest_folder, store_error, write_problems
+from datagen.store.synced import sync, sync_all
 from schemas.card import CARD_FILE, Card
 from schemas.problem import Problem
 

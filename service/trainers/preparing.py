@@ -12,6 +12,7 @@ from pathlib import Path
 
 from datagen.adapters.exports.speculators_prepared import PreparedSample, write_prepared
 from datagen.store.failures import store_error
+from datagen.store.synced import sync, sync_all
 from datagen.store.trainer_rows import ROWS, Listed, in_rows, rows_text
 from schemas.card import CARD_FILE
 from schemas.problem import Problem
@@ -37,7 +38,7 @@ def prepare(folder: Path, held: Held, meant: Meant) -> Prepared:
             partial.mkdir()
             made = _write(partial, held, meant)
             os.replace(partial, folder)
-            _sync(folder.parent)
+            sync(folder.parent)
         except OSError as error:
             raise store_error(error, "write", str(folder)) from error
         finally:
@@ -64,8 +65,7 @@ def _write(folder: Path, held: Held, meant: Meant) -> tuple[int, int, int]:
         "files": {name: (folder / name).stat().st_size for name in sorted(files)},
     }
     (folder / IDENTITY).write_bytes(canonical_json(identity))
-    for path in (*(folder / name for name in (*files, IDENTITY)), folder):
-        _sync(path)
+    sync_all([*(folder / name for name in (*files, IDENTITY)), folder])
     return counts
 
 
@@ -86,11 +86,3 @@ def _alone(folder: Path) -> Iterator[None]:
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -86,16 +86,21 @@ class SpeculatorsFormat(ExportFormat):
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:
         ids = " ".join(map(str, source.wiring.boundaries))
-        drafts = "".join(
-            f" --{name[:3]}-path {quote(str(folder / name))}"
-            for name in VOCABULARY
-            if source.draft_vocab_size
-        )
+        drafts = vocabulary_flags(folder) if source.draft_vocab_size else ""
         return (
             f"speculators train --data-path {quote(str(folder))} --target-layer-ids {ids} --on-missing raise "
             f"--train-data-ratio {train_ratio(n_train, n_rows)} --verifier-name-or-path TARGET "
             f"--speculator-type eagle3 --save-path DRAFT{drafts}"
         )
+
+
+def vocabulary_flags(folder: Path) -> str:
+    """Return the trainer's flags of the draft's vocabulary, each behind a space.
+
+    >>> vocabulary_flags(Path("a b"))
+    " --d2t-path 'a b/d2t.npy' --t2d-path 'a b/t2d.npy'"
+    """
+    return "".join(f" --{name[:3]}-path {quote(str(folder / name))}" for name in VOCABULARY)
 
 
 def write_arrays(folder: Path, vocabulary: DraftVocabulary) -> list[str]:

@@ -19,7 +19,12 @@ from shlex import quote
 from datagen.adapters.exports.draft_vocabulary import DraftVocabulary
 from datagen.adapters.exports.format import Row, Source
 from datagen.adapters.exports.lazy_states import column, one_dtype, states
-from datagen.adapters.exports.speculators_files import VOCABULARY, slots_of, write_arrays
+from datagen.adapters.exports.speculators_files import (
+    VOCABULARY,
+    slots_of,
+    vocabulary_flags,
+    write_arrays,
+)
 from datagen.adapters.exports.torch_samples import TorchFileFormat
 from schemas.problem import Problem
 
@@ -63,11 +68,7 @@ class SpeculatorsV1Format(TorchFileFormat):
         return 16 * len(source.rows) + 2048
 
     def next_step(self, folder: Path, n_train: int, n_rows: int, source: Source) -> str:  # noqa: ARG002
-        drafts = "".join(
-            f" --{name[:3]}-path {quote(str(folder / name))}"
-            for name in VOCABULARY
-            if source.draft_vocab_size
-        )
+        drafts = vocabulary_flags(folder) if source.draft_vocab_size else ""
         return (
             f"scripts/train.py of {self.trainer} with --data-path {quote(str(folder))}{drafts} "
             "--verifier-name-or-path TARGET --save-path DRAFT"
