@@ -203,13 +203,9 @@ def proof_problems(proof: Proof, labels: Sequence[str], said_by: str) -> Iterato
         usual = slot.usual(label)
         others = slot.others(usual)
         got = _in_files(others, usual, slot.n_files) if others else _named(usual)
-        off = (
-            ""
-            if slot.median is None or others
-            else " (equal"
-            if not slot.median
-            else f" ({slot.median:.2%} off"
-        )
+        off = ""
+        if slot.median is not None and not others:
+            off = f" ({slot.median:.2%} off" if slot.median else " (equal"
         far = (
             f", {slot.nearest} is {slot.margin:,.0f} times as far)"
             if off and slot.margin

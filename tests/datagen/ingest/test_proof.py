@@ -1,7 +1,7 @@
 """The labels are held against the target before a byte is written, and refused with what each slot is."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -220,14 +220,19 @@ def test_a_model_of_another_width_is_told(
     assert told in refusal(asked(written, tmp_path), narrow)
 
 
+def changed(written: Path, to: Path, name: str, change: Callable[[list[torch.Tensor]], object]) -> Path:
+    """Return a copy of the files, the states of one changed."""
+    folder = Path(shutil.copytree(written, to))
+    content = torch.load(folder / name, weights_only=True)
+    change(content["hidden_states"])
+    torch.save(content, folder / name)
+    return folder
+
+
 def test_a_file_of_another_order_among_proven_ones_is_left_out_where_norms_tell(
     written: Path, source: ModelSource, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(written, tmp_path / "mixed"))
-    file = folder / "data_2.pt"
-    content = torch.load(file, weights_only=True)
-    content["hidden_states"].reverse()
-    torch.save(content, file)
+    folder = changed(written, tmp_path / "mixed", "data_2.pt", list.reverse)
     plan, done = ingest(asked(folder, tmp_path, prove=2), source=source)
     assert plan.proof is not None
     assert plan.proof.files == ("data_0.pt", "data_9.pt")
@@ -251,10 +256,7 @@ def test_a_file_of_another_order_among_proven_ones_is_left_out_where_norms_tell(
 def test_a_file_that_is_nothing_of_the_target_is_named(
     written: Path, source: ModelSource, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(written, tmp_path / "noise"))
-    content = torch.load(folder / "data_4.pt", weights_only=True)
-    content["hidden_states"][1] = torch.randn(content["hidden_states"][1].shape)
-    torch.save(content, folder / "data_4.pt")
+    folder = changed(written, tmp_path / "noise", "data_4.pt", lambda states: states[1].normal_())
     told = refusal(asked(folder, tmp_path / "all", prove=10), source)
     assert "expected layer1 as --labels says, got nothing of this target in data_4.pt (layer1 in 9" in told
     assert "take data_4.pt away, or make it anew" in told
@@ -263,10 +265,7 @@ def test_a_file_that_is_nothing_of_the_target_is_named(
 def test_a_row_of_nan_among_proven_files_is_told_as_such(
     written: Path, source: ModelSource, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(written, tmp_path / "nan"))
-    content = torch.load(folder / "data_2.pt", weights_only=True)
-    content["hidden_states"][1][5:] = float("nan")
-    torch.save(content, folder / "data_2.pt")
+    folder = changed(written, tmp_path / "nan", "data_2.pt", lambda states: states[1][5:].fill_(float("nan")))
     _, done = ingest(asked(folder, tmp_path, prove=2), source=source)
     assert [one.reason for one in done.refused] == ["non_finite"]
 
@@ -288,13 +287,14 @@ def test_of_a_dataset_that_is_added_to_the_files_that_are_new_are_proven(
     written: Path, source: ModelSource, tmp_path: Path
 ) -> None:
     """Few new ones among many would hardly be among those that are evenly spread over all."""
-    folder = Path(shutil.copytree(written, tmp_path / "mixed"))
-    late = folder / "data_4.pt"
-    content = torch.load(late, weights_only=True)
-    late.unlink()
+
+    def swap(states: list[torch.Tensor]) -> None:
+        states[1], states[2] = states[2], states[1]
+
+    folder = changed(written, tmp_path / "mixed", "data_4.pt", swap)
+    late = (folder / "data_4.pt").rename(tmp_path / "late.pt")
     ingest(asked(folder, tmp_path), source=source)
-    content["hidden_states"][1], content["hidden_states"][2] = content["hidden_states"][2:0:-1]
-    torch.save(content, late)
+    late.rename(folder / "data_4.pt")
     with pytest.raises(IngestError, match="got layer2") as error:
         plan_ingest(asked(folder, tmp_path, prove=2), 2, source)
     assert "write --labels embed,layer2,layer1,final" in str(error.value)
