@@ -23,7 +23,7 @@ from service.client.options import Options
 from service.client.options import check as check_options
 from service.client.question import CheckAnswer, Question, body_of
 from service.client.session import Direct, Mode, Session, Settings
-from service.client.transport import Patience, Request
+from service.client.transport import USUAL_RETRIES, Patience, Request
 from service.client.version import Version
 from service.wire.names import SCHEMA_HEADER, VERSION_HEADER
 
@@ -55,7 +55,7 @@ class Client:
         *,
         timeout: float = 30.0,
         connect_timeout: float = 5.0,
-        retries: int = 6,
+        retries: int = USUAL_RETRIES,
         direct: Direct = "auto",
         check: bool = True,
     ) -> None:

@@ -73,6 +73,24 @@ class Stacking:
         return OneStack(self, make)
 
 
+class Stackings:
+    """How tensors of a schema stack, worked out once: a trainer asks for the same with each sample."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], Stacking] = {}
+
+    def of(
+        self, names: Sequence[str], columns: Sequence[str], norm: Callable[[], FinalNorm | None]
+    ) -> Stacking:
+        """Return the stacking of these, `norm` asked for the first time only; raises as `Stacking` does."""
+        asked = tuple(names), tuple(columns)
+        found = self._known.get(asked)
+        if found is None:
+            found = self._known[asked] = Stacking(self._schema, *asked, norm())
+        return found
+
+
 class OneStack:
     """A sample that is stacked."""
 

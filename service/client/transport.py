@@ -50,6 +50,10 @@ class Request:
     body: bytes | None = None
 
 
+USUAL_RETRIES = 6
+"""Of a client that is told no other number; more are told in the log as warnings."""
+
+
 @dataclass(frozen=True)
 class Patience:
     """How often and after which pauses a request is sent again.
@@ -58,17 +62,13 @@ class Patience:
     bounds what a service may ask for by `Retry-After`.
     """
 
-    retries: int = 6
+    retries: int = USUAL_RETRIES
     first_pause: float = 0.25
     longest_pause: float = 30.0
 
     def pause(self, attempt: int) -> float:
         """Return the seconds to wait before attempt `attempt + 1`."""
         return min(self.longest_pause, self.first_pause * 2.0**attempt) * random.uniform(0.5, 1.0)
-
-
-QUIET_RETRIES = 6
-"""Those that a client makes by default."""
 
 
 class CutError(Exception):
@@ -119,7 +119,7 @@ class Transport:
                     raise again.error from again.__cause__
                 attempt += 1
                 # Seconds of waiting are told to whoever has set up no log, too.
-                level = logging.INFO if attempt <= QUIET_RETRIES else logging.WARNING
+                level = logging.INFO if attempt <= USUAL_RETRIES else logging.WARNING
                 _log.log(level, "%s %s: %s; again in %.2f s", request.method, request.path, again, pause)
                 time.sleep(pause)
 

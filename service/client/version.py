@@ -23,7 +23,7 @@ from service.client.derived import can_be_made, fetched, with_normed
 from service.client.errors import NotFoundError, ProtocolError
 from service.client.rows import Out, Rows
 from service.client.session import Mode, Session
-from service.client.stack import MakeStates, Stack, Stacking, new_states
+from service.client.stack import MakeStates, Stack, Stackings, new_states
 from service.client.transport import Request
 from service.wire.locations import SampleLocation
 from service.wire.names import SCHEMA_HEADER, WIRING_HEADER
@@ -172,8 +172,7 @@ class Version:
         """
         many = len(sample_ids) > 1
         asked = self._asked(tuple(sample_ids), (*names, *columns), None, is_batch=many)
-        norm = self._norm_for(names)
-        stacking = self._stacking(tuple(names), tuple(columns), norm)
+        stacking = self._stackings.of(names, columns, partial(self._norm_for, names))
         stacks = [stacking.one(out) for _ in sample_ids]
         self.session.fetch_planes(asked, self._headers, [each.planes for each in stacks])
         return [each.done() for each in stacks]
@@ -255,16 +254,9 @@ class Version:
         place = self.dataset, self.number, self._headers[SCHEMA_HEADER], shapes
         return Asked(*place, sample_ids, wanted, tokens, is_batch)
 
-    def _stacking(self, names: tuple[str, ...], columns: tuple[str, ...], norm: FinalNorm | None) -> Stacking:
-        """Return how these are stacked, worked out once: a trainer asks for the same with each sample."""
-        found = self._stackings.get((names, columns))
-        if found is None:
-            found = self._stackings[names, columns] = Stacking(self.schema, names, columns, norm)
-        return found
-
     @cached_property
-    def _stackings(self) -> dict[tuple[tuple[str, ...], tuple[str, ...]], Stacking]:
-        return {}
+    def _stackings(self) -> Stackings:
+        return Stackings(self.schema)
 
     @cached_property
     def _shapes(self) -> dict[str, Shape]:

@@ -1,7 +1,7 @@
 """A version in a root, a folder's or a bucket's, read by the store itself: no service is asked."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
@@ -13,8 +13,9 @@ from datagen.store.splits import assign, rule_of
 from datagen.store.trainer_rows import Listed
 from schemas.boundary import FINAL_NORMED
 from schemas.dataset_facts import DatasetFacts
+from schemas.final_norm import FinalNorm
 from schemas.reference import DatasetReference
-from service.client.stack import MakeStates, Stack, Stacking, new_states
+from service.client.stack import MakeStates, Stack, Stackings, new_states
 from service.trainers.held import TokenRows
 
 
@@ -23,7 +24,6 @@ class StoredVersion:
 
     def __init__(self, reference: DatasetReference) -> None:
         self.reference = reference
-        self._stackings: dict[tuple[tuple[str, ...], tuple[str, ...]], Stacking] = {}
 
     def __reduce__(self) -> tuple[type[Self], tuple[DatasetReference]]:
         return type(self), (self.reference,)
@@ -64,7 +64,7 @@ class StoredVersion:
         snapshot = self._snapshot
         at = snapshot.place(sample_id)
         part = snapshot.part(at)
-        stack = self._stacking(tuple(names), tuple(columns)).one(out)
+        stack = self._stackings.of(names, columns, partial(self._norm_for, names)).one(out)
         planes = stack.planes(at.n_tokens)
         for name in columns:
             values = part.read_tokens(at.row_start, at.n_tokens, name)
@@ -86,14 +86,12 @@ class StoredVersion:
     ) -> list[Stack]:
         return [self.stack(sample_id, names, columns, out=out) for sample_id in sample_ids]
 
-    def _stacking(self, names: tuple[str, ...], columns: tuple[str, ...]) -> Stacking:
-        """Return how these are stacked, worked out once: a trainer asks for the same with each sample."""
-        found = self._stackings.get((names, columns))
-        if found is None:
-            snapshot = self._snapshot
-            norm = snapshot.final_norm() if FINAL_NORMED in names else None
-            found = self._stackings[names, columns] = Stacking(snapshot.schema, names, columns, norm)
-        return found
+    def _norm_for(self, names: Sequence[str]) -> FinalNorm | None:
+        return self._snapshot.final_norm() if FINAL_NORMED in names else None
+
+    @cached_property
+    def _stackings(self) -> Stackings:
+        return Stackings(self._snapshot.schema)
 
     @cached_property
     def _snapshot(self) -> Snapshot:
